@@ -373,3 +373,44 @@ fn a_worker_waits_for_its_run_and_ends_without_one() {
         "{errors}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drained_worker_gives_its_units_back_and_nothing_is_paid_twice() {
+    let settings = tempfile::tempdir().unwrap();
+    let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
+        return;
+    };
+    let tasks = Arc::new(OnceLock::new());
+    let server = expert_endpoint(tasks.clone(), Duration::from_millis(700)).await;
+    let text = recipe(&openai(&server.base_url(), FREE), "");
+    let (expected, asked) = local_run(&server, &tasks, &text).await;
+
+    let shared = RunFixture::bare(&text);
+    let mut workers: Vec<Child> = (0..2)
+        .map(|_| worker(&shared, &profile).spawn().unwrap())
+        .collect();
+    let mut coordinating = coordinator(&shared, &profile).spawn().unwrap();
+    let working = Instant::now();
+    while requests(&server) < 4 {
+        assert!(working.elapsed() < Duration::from_secs(120), "nothing begins");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drain(&mut workers[0]);
+    assert!(
+        coordinating.try_wait().unwrap().is_none(),
+        "the run was over before the signal"
+    );
+    assert!(coordinating.wait().unwrap().success());
+    drain(&mut workers[1]);
+    assert!(dataset(&shared) == expected, "another dataset");
+    assert_eq!(
+        (server.calls().len(), requests(&server)),
+        (asked, asked as u64),
+        "a call is repeated"
+    );
+    let spent = Journal::read_run(&shared.folder())
+        .unwrap()
+        .spent()
+        .unwrap();
+    assert_eq!((spent.calls, spent.uncertain), (asked as u64, 0));
+}

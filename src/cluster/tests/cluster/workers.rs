@@ -161,3 +161,78 @@ async fn workers_and_the_coordinator_share_the_units() {
     }
     assert_eq!(Member::all(folder.journal()).unwrap(), []);
 }
+
+/// The first item waits until it is told to go on.
+struct Gated(Arc<tokio::sync::Notify>);
+
+#[async_trait]
+impl Stage for Gated {
+    fn name(&self) -> &'static str {
+        "s"
+    }
+
+    async fn run(&self, item: &str) -> Result<Value, Failure> {
+        if item == "first" {
+            self.0.notified().await;
+        }
+        Ok(json!(item))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unit_that_ends_its_workers_fails() {
+    let Some(profile) = postgres::profile() else {
+        return;
+    };
+    let root = tempfile::tempdir().unwrap();
+    let run = root.path().join("ends");
+    let folder =
+        RunFolder::open_in_profile(&run, "seed = 1\n", &WhenChanged::default(), Some(&profile));
+    let folder = Arc::new(folder.unwrap());
+    let options = ExecutorOptions {
+        concurrency: Some(1),
+        attempts: 2,
+        ..ExecutorOptions::default()
+    };
+    let executor = SharedExecutor::new(
+        folder.clone(),
+        options,
+        Progress::hidden(),
+        Interrupt::new(),
+    );
+    let gate = Arc::new(tokio::sync::Notify::new());
+    let stage = Arc::new(Gated(gate.clone()));
+    let coordinator = tokio::spawn(async move {
+        let items = vec!["first".to_owned(), "deadly".to_owned()];
+        executor.run(stage, &items).await
+    });
+    // A worker that leases the second unit and dies, twice.
+    let worker = RunFolder::join(&run, &profile).unwrap();
+    let now = || {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.unwrap().as_millis() as i64
+    };
+    let busy = || folder.journal().units("s").unwrap().first().map(|unit| unit.attempts);
+    while busy() != Some(1) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut deaths = 0;
+    while deaths < 2 {
+        let round = Round::announced(worker.journal()).unwrap().unwrap();
+        let offer = worker.journal().lease_offer(&round.id, "s", now(), 1);
+        if let Some(offer) = offer.unwrap() {
+            assert_eq!((offer.item.as_str(), offer.lost), ("deadly", deaths));
+            deaths += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    gate.notify_one();
+    let summary = coordinator.await.unwrap().unwrap();
+    assert_eq!((summary.done, summary.failed), (1, 1));
+    let failure = folder.journal().failures().unwrap().remove(0).failure;
+    assert!(
+        failure.detail.contains("2 attempts ended without a result"),
+        "{failure}"
+    );
+}
