@@ -60,8 +60,10 @@ fn a_worker_that_is_silent_is_removed() {
     worker.reserve("w/0", TEN, BudgetCap::default()).unwrap();
     coordinator.remove_dead_members().unwrap();
     assert_eq!(coordinator.members().unwrap().len(), 1);
+    assert!(coordinator.has_calls_elsewhere().unwrap());
     std::thread::sleep(Duration::from_millis(2_500));
     assert_eq!(coordinator.members().unwrap().len(), 0);
+    assert!(!coordinator.has_calls_elsewhere().unwrap());
     coordinator.remove_dead_members().unwrap();
     let call = coordinator.call("w/0").unwrap().unwrap();
     assert_eq!(call.state, CallState::Uncertain);

@@ -202,8 +202,13 @@ impl OfferStore for PostgresJournal {
     }
 
     fn has_calls_elsewhere(&self) -> Result<bool, RunError> {
-        let any = "SELECT EXISTS (SELECT 1 FROM call WHERE state = 'in_flight' AND holder <> $1)";
-        let row = self.run(async |link, _| link.one(any, &[&self.holder]).await)?;
+        // A worker that is silent returns nothing, also before it is removed.
+        let any = format!(
+            "SELECT EXISTS (SELECT 1 FROM call WHERE state = 'in_flight' AND holder <> $1
+                 AND NOT EXISTS (SELECT 1 FROM member
+                     WHERE member.holder = call.holder AND member.seen + member.seconds < {NOW}))"
+        );
+        let row = self.run(async |link, _| link.one(&any, &[&self.holder]).await)?;
         Ok(row.try_get(0)?)
     }
 }
