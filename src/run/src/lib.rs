@@ -45,7 +45,8 @@ pub use in_flight::InFlight;
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{
     Batch, BatchRequest, BudgetCap, Call, CallState, Event, Journal, LeasedOffer, OfferCounts,
-    PendingCall, PostgresServer, Profile, Reservation, ReserveError, RetryFailed, Spent, UnitFailure, WorkerSettings,
+    PendingCall, PostgresServer, Profile, Reservation, ReserveError, RetryFailed, Spent, UnitFailure,
+    WorkerSettings,
 };
 pub use local::{ExecutorOptions, LocalExecutor, SAVE_EVERY, StageClock, cores, time_spent};
 pub use price::Price;
