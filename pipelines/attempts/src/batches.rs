@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use futures::future::try_join_all;
-use pybench_run::{Executor, RetryFailed, RunContext, RunError, StageSummary, Urgency};
+use pybench_run::{RetryFailed, RunContext, RunError, StageSummary, Urgency};
 
 use pybench_run::artifacts::stage;
 
@@ -25,7 +25,9 @@ pub async fn run(
     loop {
         // An earlier process may have sent a batch that is still pending.
         send_and_wait(&context, attempts).await?;
-        let summary = context.executor().run(attempts.clone(), &items).await?;
+        let models = context.recipe.teachers().into_iter();
+        let executor = context.shared_executor(models.map(|(_, choice)| choice));
+        let summary = executor.run(attempts.clone(), &items).await?;
         if attempts.batches().next().is_none() || !any_pending(&context, items)? {
             return Ok(summary);
         }

@@ -423,6 +423,10 @@ impl Stage for AttemptStage {
         stage::ROLLOUT
     }
 
+    fn version(&self) -> String {
+        self.interpreter.environment().to_owned()
+    }
+
     async fn run(&self, item: &str) -> Result<Value, Failure> {
         let attempt = &self.get(item)?.ok_or_else(|| {
             Failure::new(

@@ -260,7 +260,9 @@ fn endpoint<T>(
         more.map_err(setup_error)?,
     );
     let (folder, cap) = (context.folder.clone(), context.options.budget);
-    let metered = build(model, more, Limits::of(choice), folder, cap, name)
+    let processes = folder.workers().map_or(1, |workers| workers.processes());
+    let limits = Limits::of(choice).shared_by(processes);
+    let metered = build(model, more, limits, folder, cap, name)
         .with_interrupt(context.interrupt.clone());
     Ok(match recipe.rollout.reuse {
         false => metered,

@@ -22,7 +22,7 @@ use pybench_checks::selection::{TrajectoryFeatures, select};
 use pybench_run::artifacts::stage::{GRADE, ROLLOUT};
 use pybench_run::artifacts::{Index, TASKS, TRAJECTORIES, VERDICTS};
 use pybench_run::{
-    Executor, Failure, FailureKind, Filter, FoldedLog, Items, Journal, RunContext, RunError,
+    Failure, FailureKind, Filter, FoldedLog, Items, Journal, RunContext, RunError,
     RunFolder, Stage, StageSummary, UnitState,
 };
 use pybench_types::id::{CompactDigest, Digest};
@@ -123,16 +123,22 @@ async fn grade(
     (tasks, trajectories): (Arc<Index<Task>>, TrajectorySource),
     items: &Vec<CompactDigest>,
 ) -> Result<(), RunError> {
-    let stage = GradeStage {
-        tasks,
-        trajectories,
-        filters: context.recipe.grade.filters.clone(),
-        format: agent::format(context.recipe.rollout.format),
-        checker,
-        judge: llm_judge::LlmJudge::of(context)?,
-    };
-    let summary = context.executor().run(Arc::new(stage), items).await?;
+    let stage = GradeStage::new(context, checker, (tasks, trajectories))?;
+    let judge = context.recipe.grade.judge.as_ref();
+    let executor = context.shared_executor(judge.map(|judge| &judge.teacher).into_iter());
+    let summary = executor.run(Arc::new(stage), items).await?;
     report_failures(&context.folder, &summary)
+}
+
+/// The stage as a worker runs it: trajectories are read from the journal.
+///
+/// # Errors
+/// [`RunError::Environment`] if the interpreter cannot run; [`RunError::BadInput`] if there are no tasks.
+pub fn stage(context: &RunContext) -> Result<Arc<dyn Stage>, RunError> {
+    let tasks = TASKS.index(context.folder.root(), |task| Ok(task.id.to_string()))?;
+    let source = TrajectorySource::Journal(context.folder.clone());
+    let stage = GradeStage::new(context, checker(context)?, (Arc::new(tasks), source))?;
+    Ok(Arc::new(stage))
 }
 
 /// Chooses among graded trajectories, given in item order and each with whether its findings pass. Writes
@@ -279,6 +285,21 @@ struct GradeStage {
 }
 
 impl GradeStage {
+    fn new(
+        context: &RunContext,
+        checker: Arc<dyn TrajectoryChecker>,
+        (tasks, trajectories): (Arc<Index<Task>>, TrajectorySource),
+    ) -> Result<Self, RunError> {
+        Ok(Self {
+            tasks,
+            trajectories,
+            filters: context.recipe.grade.filters.clone(),
+            format: agent::format(context.recipe.rollout.format),
+            checker,
+            judge: llm_judge::LlmJudge::of(context)?,
+        })
+    }
+
     async fn findings(&self, case: &GradeCase<'_>) -> Result<Vec<Finding>, Failure> {
         let needed = [Filter::Outputs, Filter::Check];
         let checked = match self.filters.iter().any(|filter| needed.contains(filter)) {
@@ -309,6 +330,10 @@ impl GradeStage {
 impl Stage for GradeStage {
     fn name(&self) -> &'static str {
         GRADE
+    }
+
+    fn version(&self) -> String {
+        self.checker.digest().to_owned()
     }
 
     async fn run(&self, item: &str) -> Result<Value, Failure> {

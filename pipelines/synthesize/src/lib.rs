@@ -3,6 +3,7 @@
 pub mod scheduler;
 pub mod stats;
 pub mod status;
+pub mod worker;
 
 use std::path::Path;
 

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use pybench_run::cli::LogArgs;
 use pybench_run::project::{default_runs_dir, find_run, project_root};
+use pybench_run::shared::Member;
 use pybench_run::{Batch, FailureKind, InFlight, Journal, RunError, Spent, UnitFailure};
 use pybench_types::trajectory::{Outcome, Verdict};
 use serde::Serialize;
@@ -61,6 +62,9 @@ pub struct Funnel {
     /// What a running process has in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<InFlight>,
+    /// Workers that have joined.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<Member>,
     /// Pending batches; their maximum cost is reserved.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub batches: Vec<Batch>,
@@ -184,6 +188,7 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
         stages: stages(journal)?,
         spent: journal.spent()?,
         in_flight: InFlight::of(journal)?,
+        workers: Member::all(journal)?,
         batches: journal.all_open_batches()?,
         failures: failures.counts(),
         queries: queries(journal)?,

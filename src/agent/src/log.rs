@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Step, TurnLog};
-use pybench_run::{Failure, RunError, RunFolder};
+use pybench_run::{Failure, FailureKind, RunError, RunFolder};
 use pybench_types::id::Digest;
 
 /// The turn log of a trajectory, stored in the journal of its run.
@@ -40,5 +40,15 @@ impl TurnLog for JournalLog {
             .folder
             .journal()
             .clear_events(self.trajectory.as_str())?)
+    }
+
+    fn may_continue(&self) -> Result<(), Failure> {
+        match self.folder.is_draining() {
+            true => Err(Failure::new(
+                FailureKind::Deferred,
+                "this worker ends; another one continues after the last step",
+            )),
+            false => Ok(()),
+        }
     }
 }

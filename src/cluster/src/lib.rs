@@ -3,23 +3,30 @@
 
 mod install;
 mod postgres;
+mod seaweedfs;
 mod user;
 
 use std::fs::{self, File, TryLockError};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use pybench_run::{PostgresServer, Profile, RunError, lock_within, write_atomically};
+use pybench_run::{
+    ObjectServer, PostgresServer, Profile, RunError, S3Store, Store, lock_within, write_atomically,
+};
 
-pub use self::install::install_postgres;
+pub use self::install::{install_postgres, install_seaweedfs};
 use self::postgres::Postgres;
+use self::seaweedfs::SeaweedFs;
 
 /// Profile that `up` writes.
 pub const PROFILE: &str = "cluster.toml";
 
 /// File with the password of PostgreSQL.
 const PASSWORD: &str = "postgres.password";
+
+/// File with the secret key of the S3 server.
+const SECRET: &str = "store.secret";
 
 /// Time to wait for another `cluster` command.
 const LOCK_GRACE: Duration = Duration::from_secs(60);
@@ -77,6 +84,8 @@ impl Cluster {
         let password = self.folder.join(PASSWORD);
         postgres.create(&password)?;
         let ran = postgres.runs()?;
+        let workers = before.as_ref().map(|profile| profile.workers);
+        let store = before.as_ref().map(|profile| profile.store.clone());
         let known = before.map(|profile| profile.postgres.port);
         let port = match (ran, known, port) {
             (true, Some(known), Some(port)) if known != port => {
@@ -96,17 +105,16 @@ impl Cluster {
             password_file: Some(PASSWORD.into()),
             password_env: None,
         };
-        let profile = Profile { postgres: address };
+        let profile = Profile {
+            postgres: address,
+            store: store.flatten(),
+            workers: workers.unwrap_or_default(),
+        };
         if !ran {
             postgres.start(port)?;
         }
         let path = self.folder.join(PROFILE);
-        let text = toml::to_string(&profile);
-        let text = text.map_err(|error| RunError::Internal(error.to_string()))?;
-        let text = format!(
-            "# Written by `pybench cluster up`. A profile says where a run keeps its state; a recipe says what it does.\n{text}"
-        );
-        write_atomically(&path, text.as_bytes())?;
+        write_profile(&path, &profile)?;
         let postgres = Profile::load(&path)?.postgres;
         postgres.probe()?;
         Ok(Started {
@@ -115,6 +123,85 @@ impl Cluster {
             ran,
             user: user.map(|user| user.name),
         })
+    }
+
+    /// Starts the S3 server if it does not run, and adds it to the profile that [`Cluster::up`] has written. `server` is the
+    /// folder that [`install_seaweedfs`] returns.
+    ///
+    /// # Errors
+    /// [`RunError::Environment`] if it cannot be started; [`RunError::Conflict`] if it runs on another port.
+    pub fn up_store(&self, server: &Path, port: Option<u16>) -> Result<ObjectServer, RunError> {
+        let path = self.folder.join(PROFILE);
+        let mut profile = Profile::load(&path)?;
+        let known = profile.store.as_ref().and_then(port_of);
+        let store = self.start_store(server, known, port)?;
+        profile.store = Some(ObjectServer {
+            secret_key_file: Some(SECRET.into()),
+            ..store.clone()
+        });
+        // Paths of the profile are relative to its folder.
+        profile.postgres.password_file = Some(PASSWORD.into());
+        write_profile(&path, &profile)?;
+        Ok(store)
+    }
+
+    /// Starts the S3 server if it does not run, on `port` if given, otherwise on the port `known` of last time or on a free
+    /// one.
+    ///
+    /// # Errors
+    /// As [`Cluster::up_store`].
+    pub fn start_store(
+        &self,
+        server: &Path,
+        known: Option<u16>,
+        port: Option<u16>,
+    ) -> Result<ObjectServer, RunError> {
+        let wrap = RunError::io(self.folder.display().to_string());
+        fs::create_dir_all(&self.folder).map_err(wrap)?;
+        let _lock = self.lock()?;
+        let user = user::for_servers(&self.folder, server)?;
+        let seaweedfs = SeaweedFs::new(server, &self.folder, user.as_ref());
+        seaweedfs.create()?;
+        let secret = self.folder.join(SECRET);
+        if !secret.is_file() {
+            let words = postgres::random_hex().map_err(RunError::io("/dev/urandom"))?;
+            let wrap = RunError::io(secret.display().to_string());
+            postgres::write_private(&secret, &words).map_err(wrap)?;
+        }
+        let runs = seaweedfs.runs().is_some();
+        let port = match (runs, known, port) {
+            (true, Some(known), Some(port)) if known != port => {
+                return Err(RunError::Conflict(format!(
+                    "the S3 server runs on port {known}; end it with `pybench cluster down` before it is started on port {port}"
+                )));
+            }
+            (true, Some(known), _) | (false, Some(known), None) => known,
+            (_, _, Some(port)) => port,
+            (_, None, None) => free_port()?,
+        };
+        if !runs {
+            let words = fs::read_to_string(&secret);
+            let words = words.map_err(RunError::io(secret.display().to_string()))?;
+            seaweedfs.start(port, words.trim())?;
+        }
+        let store = ObjectServer {
+            bucket: seaweedfs::BUCKET.to_owned(),
+            prefix: "runs".to_owned(),
+            endpoint: Some(format!("http://127.0.0.1:{port}")),
+            region: Some("us-east-1".to_owned()),
+            access_key: Some(seaweedfs::ACCESS_KEY.to_owned()),
+            secret_key_file: Some(secret),
+            secret_key_env: None,
+        };
+        let (probe, since) = (S3Store::new(&store, "probe")?, Instant::now());
+        // The bucket appears a moment after the server listens.
+        while let Err(error) = probe.list("none") {
+            if since.elapsed() > LOCK_GRACE {
+                return Err(error);
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        Ok(store)
     }
 
     /// What answers.
@@ -148,6 +235,8 @@ impl Cluster {
         let lock = self.lock()?;
         let user = user::of_data(&self.folder.join(postgres::DATA))?;
         let ran = Postgres::new(server, &self.folder, user.as_ref()).stop()?;
+        // It needs no program of its own to be ended.
+        SeaweedFs::new(server, &self.folder, None).stop()?;
         if delete_data {
             let wrap = || RunError::io(self.folder.display().to_string());
             fs::remove_dir_all(&self.folder).map_err(wrap())?;
@@ -175,6 +264,21 @@ impl Cluster {
             Err(TryLockError::Error(error)) => Err(wrap()(error)),
         }
     }
+}
+
+fn write_profile(path: &Path, profile: &Profile) -> Result<(), RunError> {
+    let text = toml::to_string(profile);
+    let text = text.map_err(|error| RunError::Internal(error.to_string()))?;
+    let text = format!(
+        "# Written by `pybench cluster up`. A profile says where a run keeps its state; a recipe says what it does.\n{text}"
+    );
+    write_atomically(path, text.as_bytes())
+}
+
+/// The port of an endpoint that `up` has written.
+fn port_of(store: &ObjectServer) -> Option<u16> {
+    let (_, port) = store.endpoint.as_deref()?.rsplit_once(':')?;
+    port.parse().ok()
 }
 
 fn free_port() -> Result<u16, RunError> {

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
@@ -26,6 +26,8 @@ use pybench_types::trajectory::{Role, Trajectory, Usage};
 const BYTES_PER_TOKEN: u64 = 4;
 /// Upper bound on the tokens of a picture: more than endpoints count for 1,024 x 1,024 pixels.
 pub const PICTURE_TOKENS: u64 = 4_096;
+/// How often a call that waits for the budget looks for what other processes have returned.
+const ELSEWHERE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A model whose calls are accounted for in the journal of a run.
 ///
@@ -94,6 +96,13 @@ pub(super) enum CallLookup<R> {
     Pending,
     /// There is no reply; the id of the next attempt.
     Missing(String),
+}
+
+/// Why a reservation is refused.
+enum OverBudget {
+    /// A call of another process may return a part of the budget.
+    WhileCallsElsewhere,
+    Finally(String),
 }
 
 /// A request that was sent.
@@ -361,7 +370,12 @@ impl<T> Metered<T> {
                 return Ok(reserved);
             }
             let _waiting = self.folder.requests().waiting(Bottleneck::Budget);
-            freed.await;
+            let shared = self.folder.journal().is_shared();
+            tokio::select! {
+                () = freed => {}
+                () = tokio::time::sleep(ELSEWHERE_INTERVAL), if shared => {}
+                () = self.interrupt.wait(Urgency::Finish), if shared => return Err(ChatError::Interrupted),
+            }
         }
     }
 
@@ -372,19 +386,42 @@ impl<T> Metered<T> {
         most: Reservation,
     ) -> Result<Option<ReservedCall<'_, T>>, ChatError> {
         let mut in_flight = self.in_flight();
-        match self.folder.journal().reserve(id, most, self.cap) {
+        match self.reserve_or_find_calls(id, most)? {
             Ok(()) => {
                 *in_flight += 1;
                 Ok(Some(ReservedCall {
                     metered: self,
                     id: id.to_owned(),
                     most,
+                    recorded: AtomicBool::new(false),
                 }))
             }
-            Err(ReserveError::OverBudget(_)) if *in_flight > 0 => Ok(None),
-            Err(ReserveError::OverBudget(detail)) => Err(self.over_budget(detail, 0)),
-            Err(ReserveError::Run(error)) => Err(internal(error)),
+            Err(_) if *in_flight > 0 => Ok(None),
+            Err(OverBudget::WhileCallsElsewhere) => Ok(None),
+            Err(OverBudget::Finally(detail)) => Err(self.over_budget(detail, 0)),
         }
+    }
+
+    /// Reserves in the journal. A call of another process may end between a refusal and the look at what is in flight, so
+    /// a refusal is final only if it is repeated.
+    fn reserve_or_find_calls(
+        &self,
+        id: &str,
+        most: Reservation,
+    ) -> Result<Result<(), OverBudget>, ChatError> {
+        let journal = self.folder.journal();
+        let mut refused = String::new();
+        for _ in 0..2 {
+            match journal.reserve(id, most, self.cap) {
+                Ok(()) => return Ok(Ok(())),
+                Err(ReserveError::Run(error)) => return Err(internal(error)),
+                Err(ReserveError::OverBudget(detail)) => refused = detail,
+            }
+            if journal.has_calls_elsewhere().map_err(internal)? {
+                return Ok(Err(OverBudget::WhileCallsElsewhere));
+            }
+        }
+        Ok(Err(OverBudget::Finally(refused)))
     }
 
     /// The error of a call that exceeds the budget. The call is deferred if a pending call or batch may still
@@ -412,6 +449,8 @@ struct ReservedCall<'a, T> {
     metered: &'a Metered<T>,
     id: String,
     most: Reservation,
+    /// Whether the journal has the result.
+    recorded: AtomicBool,
 }
 
 impl<T> ReservedCall<'_, T> {
@@ -422,6 +461,7 @@ impl<T> ReservedCall<'_, T> {
         end: &Result<R, ChatError>,
     ) -> Result<(), RunError> {
         let journal = self.metered.folder.journal();
+        self.recorded.store(true, Ordering::Relaxed);
         match end {
             Ok(reply) => {
                 let used = charge(self.metered.price, reply, self.most);
@@ -437,6 +477,14 @@ impl<T> ReservedCall<'_, T> {
 
 impl<T> Drop for ReservedCall<'_, T> {
     fn drop(&mut self) {
+        let journal = self.metered.folder.journal();
+        // Other processes wait for calls in flight, and this one will return nothing.
+        if !self.recorded.load(Ordering::Relaxed)
+            && journal.is_shared()
+            && let Err(error) = journal.mark_uncertain(&self.id)
+        {
+            tracing::warn!("cannot record that a call was dropped: {error}");
+        }
         *self.metered.in_flight() -= 1;
         self.metered.ledger.freed.notify_waiters();
     }

@@ -58,6 +58,17 @@ impl Limits {
             _ => Self::default(),
         }
     }
+
+    /// The part of one of this number of processes, which all use the same keys. A limit below that number is exceeded:
+    /// each process sends at least one request a minute.
+    pub fn shared_by(self, processes: u32) -> Self {
+        let processes = processes.max(1);
+        Self {
+            requests: self.requests.map(|most| (most / processes).max(1)),
+            tokens: self.tokens.map(|most| (most / u64::from(processes)).max(1)),
+            ..self
+        }
+    }
 }
 
 /// Admits the requests to an endpoint.

@@ -19,6 +19,7 @@ use checksum::{Checksum, ChecksumBuilder};
 pub use index::{Index, ItemReader};
 use lines::Lines;
 
+use crate::journal::JournalPlace;
 use crate::replace::{finish_file, new_file};
 use crate::run_selection::stage_command;
 use crate::{RunError, RunFolder, artifact_names};
@@ -135,6 +136,9 @@ impl<T: DeserializeOwned> Artifact<T> {
 
     fn open(&self, root: &Path) -> Result<File, RunError> {
         let path = self.path(root);
+        if !path.exists() {
+            self.fetch(root, &path)?;
+        }
         File::open(&path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => RunError::BadInput(format!(
                 "{} is missing; run `{}` to create it",
@@ -143,6 +147,20 @@ impl<T: DeserializeOwned> Artifact<T> {
             )),
             _ => RunError::io(path.display().to_string())(error),
         })
+    }
+
+    /// Reads the artifact that the journal names from the store of the run, if that has it.
+    fn fetch(&self, root: &Path, path: &Path) -> Result<(), RunError> {
+        let Some(store) = JournalPlace::of(root)?.store()? else {
+            return Ok(());
+        };
+        // While it is replaced, there are two; the new one is there before the journal names it.
+        for written in Checksum::recorded(root, self.name)?.iter().rev() {
+            if store.fetch(&written.key(self.name), path)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn parse(&self, lines: &Lines) -> Result<T, RunError> {
@@ -174,6 +192,10 @@ impl<T: Serialize> Artifact<T> {
             writer.write_all(&line).map_err(wrap())?;
         }
         let new = checksum.finish();
+        if let Some(remote) = folder.store().remote() {
+            writer.flush().map_err(wrap())?;
+            remote.put(&new.key(self.name), writer.get_ref().path())?;
+        }
         let (key, journal) = (checksum::key(self.name), folder.journal());
         // Until the file is replaced, the old one counts too.
         let mut valid = Checksum::recorded(folder.root(), self.name)?;

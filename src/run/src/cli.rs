@@ -178,6 +178,9 @@ impl RunArgs {
                     true => RetryFailed::All,
                     false => RetryFailed::ExceptBadItems,
                 },
+                lease: folder
+                    .workers()
+                    .map_or(ExecutorOptions::default().lease, |workers| workers.lease()),
                 ..ExecutorOptions::of(&recipe)
             },
             progress: process.progress.clone(),

@@ -1,6 +1,8 @@
-//! Tests that every implementation of [`Executor`] must pass; each implementation calls [`all`].
+//! Tests that every implementation of [`Executor`] must pass; each implementation calls [`all`]. The tests of
+//! `pybench-cluster` include this file for a journal in PostgreSQL.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,6 +17,11 @@ use super::*;
 /// Makes executors that share one run folder.
 pub(crate) trait Factory: Send + Sync {
     type Executor: Executor + 'static;
+
+    /// Opens a run folder whose journal is where the executor needs it.
+    fn open(&self, root: &Path) -> RunFolder {
+        RunFolder::open(root, "").unwrap()
+    }
 
     fn make(
         &self,
@@ -110,7 +117,7 @@ struct TestRun<'a, F: Factory> {
 impl<'a, F: Factory> TestRun<'a, F> {
     fn new(factory: &'a F) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let folder = Arc::new(RunFolder::open(root.path(), "").unwrap());
+        let folder = Arc::new(factory.open(root.path()));
         Self {
             factory,
             _root: root,

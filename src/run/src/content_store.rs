@@ -12,6 +12,7 @@ use pybench_types::id::{CompactDigest, Digest};
 
 use super::RunError;
 use super::replace::write_atomically;
+use super::store::Store;
 
 /// Files stored by the digest of their bytes, as `<root>/<first two digits>/<digest>`.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub struct ContentStore {
     root: PathBuf,
     /// The files whose bytes were checked, as they were then. Clones share them.
     checked: Arc<Mutex<HashMap<CompactDigest, Stamp>>>,
+    /// Holds the files for other machines.
+    remote: Option<Arc<dyn Store>>,
 }
 
 /// What changes when somebody writes to a file or replaces it: inode, size, and the times of change.
@@ -45,7 +48,18 @@ impl ContentStore {
         Ok(Self {
             root: root.to_owned(),
             checked: Arc::default(),
+            remote: None,
         })
+    }
+
+    /// The store that holds the files for other machines.
+    pub(crate) fn remote(&self) -> Option<&dyn Store> {
+        self.remote.as_deref()
+    }
+
+    /// Keeps the files in `remote` too, and reads from there what the folder does not have.
+    pub fn with_remote(self, remote: Option<Arc<dyn Store>>) -> Self {
+        Self { remote, ..self }
     }
 
     /// Path of the file with this digest, whether or not it exists. Its bytes may be others: what uses them needs
@@ -60,6 +74,9 @@ impl ContentStore {
         let path = self.path(&id);
         if !fs::read(&path).is_ok_and(|stored| stored == bytes) {
             write_atomically(&path, bytes)?;
+        }
+        if let Some(remote) = &self.remote {
+            remote.put(&key(&id), &path)?;
         }
         Ok(id)
     }
@@ -101,6 +118,7 @@ impl ContentStore {
         digest: impl FnOnce(fs::File) -> std::io::Result<Digest>,
     ) -> Result<(), RunError> {
         let path = self.path(id);
+        self.fetch_missing(id, &path)?;
         let digest = open_regular(&path).and_then(|file| {
             // A later change gives another stamp than this one.
             let stamp = Stamp::of(&file.metadata()?);
@@ -119,9 +137,22 @@ impl ContentStore {
         }
     }
 
+    /// Reads a file from the remote store if the folder does not have it.
+    fn fetch_missing(&self, id: &Digest, path: &Path) -> Result<(), RunError> {
+        match &self.remote {
+            Some(remote) if !path.exists() => remote.fetch(&key(id), path).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<CompactDigest, Stamp>> {
         self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The key of a file in a remote store.
+fn key(id: &Digest) -> String {
+    format!("files/{}/{id}", &id.as_str()[..2])
 }
 
 fn unusable(path: &Path, why: &str) -> RunError {

@@ -7,7 +7,8 @@ use super::local::{ExecutorOptions, LocalExecutor};
 use super::project::find_shipped;
 use pybench_interpreter::default_cache_dir;
 
-use super::{Interrupt, Progress, Recipe, RunFolder};
+use super::shared::SharedExecutor;
+use super::{Executor, Interrupt, ModelChoice, Progress, Recipe, RunFolder};
 
 /// How much of a run to execute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +69,23 @@ impl RunContext {
             self.progress.clone(),
             self.interrupt.clone(),
         )
+    }
+
+    /// An executor for a stage whose units may be made by several processes, if the journal can be shared. Units that use a
+    /// batch API or a model on this machine are executed here.
+    pub fn shared_executor<'m>(
+        &self,
+        mut models: impl Iterator<Item = &'m ModelChoice>,
+    ) -> Box<dyn Executor> {
+        if !self.folder.journal().is_shared() || models.any(ModelChoice::needs_this_process) {
+            return Box::new(self.executor());
+        }
+        Box::new(SharedExecutor::new(
+            self.folder.clone(),
+            self.options.clone(),
+            self.progress.clone(),
+            self.interrupt.clone(),
+        ))
     }
 
     /// Resolves a path of the recipe. Relative paths start at the project root; what the project does not have is

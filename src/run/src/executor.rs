@@ -19,6 +19,12 @@ pub trait Stage: Send + Sync {
     /// Name in the journal: `crawl`, `query`, `rollout`, `grade`.
     fn name(&self) -> &'static str;
 
+    /// What the outputs depend on beside the recipe and the program, such as the digest of the Python environment. A worker
+    /// for which it differs takes no unit.
+    fn version(&self) -> String {
+        String::new()
+    }
+
     /// Processes one item.
     async fn run(&self, item: &str) -> Result<Value, Failure>;
 }

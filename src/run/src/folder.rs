@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -9,17 +10,22 @@ use tempfile::TempDir;
 use super::frozen_recipe::{self, WhenChanged};
 use super::journal::JournalPlace;
 use super::replace::write_atomically;
-use super::{ContentStore, Journal, Requests, RunError, artifact_names};
+use super::{ContentStore, Journal, Profile, Requests, RunError, WorkerSettings, artifact_names};
 
-/// A run folder; this process has exclusive access while it is open.
+/// A run folder. One process has it open, its coordinator; workers join it and write nothing but the journal and
+/// content-addressed files.
 #[derive(Debug)]
 pub struct RunFolder {
     root: PathBuf,
     journal: Journal,
     store: ContentStore,
     requests: Requests,
-    /// Holds the lock; the kernel releases it when the process ends.
-    _lock: File,
+    /// Whether this process gives its units back after their present step.
+    draining: AtomicBool,
+    /// How workers share the run; `None` if they cannot join it.
+    workers: Option<WorkerSettings>,
+    /// Holds the lock; the kernel releases it when the process ends. Workers have none.
+    _lock: Option<File>,
     /// Deletes the folder of a dry run that may not touch the run's own.
     _scratch: Option<TempDir>,
 }
@@ -80,13 +86,49 @@ impl RunFolder {
             None => JournalPlace::of(root)?,
         };
         let journal = place.open(root)?;
-        let store = ContentStore::open(&root.join("files"))?;
+        let store = ContentStore::open(&root.join("files"))?.with_remote(place.store()?);
         Ok(Self {
             root: root.to_owned(),
             journal,
             store,
             requests: Requests::default(),
-            _lock: lock,
+            draining: AtomicBool::new(false),
+            workers: place.workers()?,
+            _lock: Some(lock),
+            _scratch: None,
+        })
+    }
+
+    /// Whether the run in `root` has begun and has its journal where workers can join it.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if its journal is in SQLite; the server does not answer.
+    pub fn can_join(root: &Path) -> Result<bool, RunError> {
+        let place = JournalPlace::of(root)?;
+        match (&place, place.is_blank()?) {
+            (_, true) => Ok(false),
+            (JournalPlace::Postgres(_), false) => Ok(true),
+            (JournalPlace::Sqlite(_), false) => Err(RunError::Conflict(format!(
+                "the journal of {} is in SQLite, which workers cannot join; begin a run with `synthesize --profile`",
+                root.display()
+            ))),
+        }
+    }
+
+    /// Joins the run in `root` as a worker. `profile` is a file that says where its journal is.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if the journal is elsewhere; the server does not answer.
+    pub fn join(root: &Path, profile: &Path) -> Result<Self, RunError> {
+        let (journal, remote) = JournalPlace::join(root, profile)?;
+        Ok(Self {
+            root: root.to_owned(),
+            journal,
+            store: ContentStore::open(&root.join("files"))?.with_remote(remote),
+            requests: Requests::default(),
+            draining: AtomicBool::new(false),
+            workers: Some(Profile::load(profile)?.workers),
+            _lock: None,
             _scratch: None,
         })
     }
@@ -143,6 +185,28 @@ impl RunFolder {
     /// The requests of this process to models.
     pub fn requests(&self) -> &Requests {
         &self.requests
+    }
+
+    /// How workers share the run; `None` if they cannot join it.
+    pub fn workers(&self) -> Option<WorkerSettings> {
+        self.workers
+    }
+
+    /// Lets this process give its units back after their present step.
+    pub fn start_draining(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// The frozen recipe, as TOML.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn frozen_recipe(&self) -> Result<String, RunError> {
+        frozen_recipe::read(&self.root)
     }
 
     /// Writes an artifact or report atomically: a reader sees either the old or the new content.

@@ -104,7 +104,8 @@ pub(crate) fn changes(root: &Path, recipe: &str) -> Result<String, RunError> {
     })
 }
 
-fn read(root: &Path) -> Result<String, RunError> {
+/// The frozen recipe; empty if none is frozen yet.
+pub(crate) fn read(root: &Path) -> Result<String, RunError> {
     let path = root.join(RECIPE);
     match fs::read_to_string(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),

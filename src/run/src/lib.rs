@@ -2,6 +2,7 @@
 
 mod artifact_names;
 pub mod artifacts;
+mod blocking;
 pub mod cli;
 #[cfg(test)]
 pub(crate) mod conformance;
@@ -26,7 +27,9 @@ mod recipe;
 mod replace;
 mod requests;
 pub mod run_selection;
+pub mod shared;
 mod shipped;
+mod store;
 
 pub use content_store::ContentStore;
 pub use context::{Mode, RunContext};
@@ -41,8 +44,9 @@ pub use frozen_recipe::WhenChanged;
 pub use in_flight::InFlight;
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{
-    Batch, BatchRequest, BudgetCap, Call, CallState, Event, Journal, PendingCall, PostgresServer,
-    Profile, Reservation, ReserveError, RetryFailed, Spent, TRAJECTORY_REVIEWS, UnitFailure,
+    Batch, BatchRequest, BudgetCap, Call, CallState, Event, Journal, LeasedOffer, OfferCounts,
+    PendingCall, PostgresServer, Profile, Reservation, ReserveError, RetryFailed, Spent,
+    TRAJECTORY_REVIEWS, UnitFailure, WorkerSettings,
 };
 pub use local::{ExecutorOptions, LocalExecutor, SAVE_EVERY, StageClock, cores, time_spent};
 pub use price::Price;
@@ -51,6 +55,8 @@ pub use pybench_interpreter::default_cache_dir;
 pub use pybench_types::exit_code::ExitCode;
 pub use recipe::*;
 pub use replace::{NewFile, NewFolder, replace_file, write_atomically, write_output};
+pub use shared::SharedExecutor;
+pub use store::{FolderStore, ObjectServer, S3Store, Store};
 pub use requests::{Bottleneck, RequestCounts, RequestGuard, Requests};
 
 /// The word that a mistyped one most likely means, if any is close enough to suggest.

@@ -14,11 +14,12 @@ use tokio::task::JoinSet;
 
 pub use clock::{SAVE_EVERY, StageClock, time_spent};
 
-use self::admission::Admission;
+pub(crate) use self::admission::Admission;
 use self::worker::{UnitEnd, Worker};
+pub(crate) use self::worker::{log_failure, panicked, reason_to_stop, wait_after};
 use super::progress::SharedProgress;
 use super::{
-    Bottleneck, BudgetCap, Executor, FoldedLog, InFlight, Interrupt, Items, Progress, Recipe,
+    Bottleneck, BudgetCap, Executor, FoldedLog, InFlight, Interrupt, Items, Journal, Progress, Recipe,
     RequestCounts, RetryFailed, RunError, RunFolder, Stage, StageSummary, Urgency,
 };
 
@@ -211,9 +212,10 @@ impl<'a> StageRun<'a> {
 
     async fn work(&mut self) -> Result<(), RunError> {
         let interrupt = self.executor.interrupt.clone();
-        let left = self.time_left()?;
+        let journal = self.executor.folder.journal();
+        let left = time_left(journal, self.executor.options.time_budget)?;
         if left == Some(Duration::ZERO) {
-            self.stop(out_of_time(self.executor));
+            self.stop(out_of_time(&self.executor.options));
         }
         let deadline = sleep_or_never(left);
         let grace_over = sleep_or_never(left.map(|left| left + self.executor.options.grace));
@@ -232,7 +234,7 @@ impl<'a> StageRun<'a> {
                     return Ok(());
                 }
                 () = interrupt.wait(Urgency::Finish), if !stopping => self.stop(RunError::Interrupted),
-                () = &mut deadline, if !stopping => self.stop(out_of_time(self.executor)),
+                () = &mut deadline, if !stopping => self.stop(out_of_time(&self.executor.options)),
                 () = &mut grace_over => return Ok(()),
                 Ok(()) = self.requests.changed(), if self.limited_by.is_some() => {}
                 _ = save.tick() => self.save()?,
@@ -314,18 +316,21 @@ impl<'a> StageRun<'a> {
         self.stop.send_replace(true);
     }
 
-    fn time_left(&self) -> Result<Option<Duration>, RunError> {
-        let Some(budget) = self.executor.options.time_budget else {
-            return Ok(None);
-        };
-        let spent = time_spent(self.executor.folder.journal())?;
-        Ok(Some(budget.saturating_sub(spent)))
-    }
 }
 
-fn out_of_time(executor: &LocalExecutor) -> RunError {
-    let minutes = executor
-        .options
+/// What is left of the time budget of a run; `None` if there is no budget.
+pub(crate) fn time_left(
+    journal: &Journal,
+    budget: Option<Duration>,
+) -> Result<Option<Duration>, RunError> {
+    let Some(budget) = budget else {
+        return Ok(None);
+    };
+    Ok(Some(budget.saturating_sub(time_spent(journal)?)))
+}
+
+pub(crate) fn out_of_time(options: &ExecutorOptions) -> RunError {
+    let minutes = options
         .time_budget
         .map_or(0.0, |budget| budget.as_secs_f64() / 60.0);
     RunError::Budget(format!(
@@ -333,7 +338,7 @@ fn out_of_time(executor: &LocalExecutor) -> RunError {
     ))
 }
 
-async fn sleep_or_never(duration: Option<Duration>) {
+pub(crate) async fn sleep_or_never(duration: Option<Duration>) {
     match duration {
         Some(duration) => tokio::time::sleep(duration).await,
         None => std::future::pending().await,

@@ -449,6 +449,23 @@ pub enum ModelChoice {
 }
 
 impl ModelChoice {
+    /// Whether only the process that began a run can use it: its requests are collected in batches, or it runs on this
+    /// machine and takes most of its memory.
+    pub fn needs_this_process(&self) -> bool {
+        matches!(
+            self,
+            Self::Openai { batch: true, .. } | Self::Embedded { .. } | Self::Checkpoint { .. }
+        )
+    }
+
+    /// Whether it has limits of requests or tokens per minute.
+    pub fn has_rate_limits(&self) -> bool {
+        matches!(
+            self,
+            Self::Openai { requests_per_minute: Some(_), .. } | Self::Openai { tokens_per_minute: Some(_), .. }
+        )
+    }
+
     /// Whether a script writes the replies, without network or cost.
     pub fn is_script(&self) -> bool {
         matches!(self, Self::Expert { .. } | Self::Correction {})

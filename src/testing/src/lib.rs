@@ -8,6 +8,7 @@ pub mod kill;
 pub mod podman;
 pub mod postgres;
 pub mod rows;
+pub mod s3;
 pub mod sessions;
 pub mod task;
 

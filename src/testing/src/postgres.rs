@@ -103,7 +103,7 @@ pub fn folder() -> PathBuf {
     folder
 }
 
-fn find_uv() -> PathBuf {
+pub(crate) fn find_uv() -> PathBuf {
     let named = std::env::var_os("UV").map(PathBuf::from);
     let own = Path::new(ROOT).join(".tools/bin/uv");
     let own = own.canonicalize().ok().filter(|path| path.is_file());

@@ -57,6 +57,15 @@ impl Funnel {
                 state.stage, state.units
             )?;
         }
+        for worker in &self.workers {
+            let does = match (&worker.stage, worker.draining) {
+                (_, true) => "drains",
+                (Some(stage), false) => stage,
+                (None, false) => "waits",
+            };
+            let (name, units) = (&worker.name, worker.units);
+            writeln!(f, "worker {name}: {does}, units in work: {units}")?;
+        }
         for batch in &self.batches {
             let id = batch.remote.as_deref().unwrap_or("not submitted yet");
             let (teacher, wave, requests) = (&batch.teacher, batch.wave, batch.requests);

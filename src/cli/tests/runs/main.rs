@@ -19,3 +19,4 @@ mod support;
 mod synthesize;
 mod task_sets;
 mod wheel;
+mod workers;

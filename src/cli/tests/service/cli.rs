@@ -47,6 +47,7 @@ fn every_command_has_a_help_of_its_own() {
         "grade",
         "shard",
         "library",
+        "worker",
         "status",
         "show",
         "studio",

@@ -68,6 +68,9 @@ conformance![
     many_units_keep_their_order,
     paid_calls_that_are_lost_are_missed,
     people_decide_while_a_process_works,
+    offered_units_are_leased_once_and_in_order,
+    an_attempt_that_is_lost_is_counted,
+    a_postponed_unit_keeps_its_failures_and_waits,
 ];
 
 fn items(names: &[&str]) -> Vec<String> {
@@ -660,4 +663,92 @@ fn people_decide_while_a_process_works(place: &dyn Place) {
     owner.complete("s", "t", &json!(1)).unwrap();
     drop(owner);
     assert_eq!(place.read().metadata(&key).unwrap(), Some(json!("last")));
+}
+
+fn offered_units_are_leased_once_and_in_order(place: &dyn Place) {
+    let journal = place.open();
+    journal.enqueue("s", items(&["b", "a", "c", "d"])).unwrap();
+    journal.complete("s", "d", &json!(0)).unwrap();
+    // Neither a unit that is done nor one that was never enqueued is offered.
+    journal
+        .offer("1", "s", &items(&["a", "b", "d", "x"]))
+        .unwrap();
+    let lease = |round: &str| journal.lease_offer(round, "s", 100_000, 10).unwrap();
+    assert_eq!(lease("2"), None, "another round");
+    let first = lease("1").unwrap();
+    assert_eq!(
+        (first.item.as_str(), first.attempt, first.until, first.lost),
+        ("b", 1, 110, 0)
+    );
+    assert_eq!(lease("1").unwrap().item, "a");
+    assert_eq!(lease("1"), None, "`c` is not offered");
+    journal.complete("s", "b", &json!(1)).unwrap();
+    let failure = Failure::new(FailureKind::Item, "no");
+    journal.fail("s", "a", &failure, true).unwrap();
+    let counts = journal.sweep_offers("1").unwrap();
+    assert_eq!((counts.done, counts.failed, counts.open), (1, 1, 0));
+    journal.offer("1", "s", &items(&["c"])).unwrap();
+    let counts = journal.sweep_offers("1").unwrap();
+    assert_eq!((counts.done, counts.failed, counts.open), (0, 0, 1));
+    journal.withdraw("1", "s", "c").unwrap();
+    assert_eq!(lease("1"), None);
+    journal.offer("1", "s", &items(&["c"])).unwrap();
+    journal.clear_offers().unwrap();
+    assert_eq!(lease("1"), None);
+    // A unit that is offered in a later round belongs to that one.
+    journal.offer("1", "s", &items(&["c"])).unwrap();
+    journal.offer("2", "s", &items(&["c"])).unwrap();
+    assert_eq!(lease("1"), None);
+    assert_eq!(lease("2").unwrap().item, "c");
+}
+
+fn an_attempt_that_is_lost_is_counted(place: &dyn Place) {
+    let journal = place.open();
+    journal.enqueue("s", items(&["a"])).unwrap();
+    journal.offer("1", "s", &items(&["a"])).unwrap();
+    let lease = |now| journal.lease_offer("1", "s", now, 10).unwrap();
+    assert_eq!(lease(100_000).unwrap().lost, 0);
+    assert_eq!(lease(109_999), None);
+    let again = lease(110_000).unwrap();
+    assert_eq!((again.attempt, again.lost), (2, 1));
+    // One that is given back is not.
+    assert!(journal.move_lease("s", "a", again.until, 0).unwrap());
+    let again = lease(111_000).unwrap();
+    assert_eq!((again.attempt, again.lost), (3, 1));
+    assert_eq!(lease(121_000).unwrap().lost, 2);
+}
+
+fn a_postponed_unit_keeps_its_failures_and_waits(place: &dyn Place) {
+    let journal = place.open();
+    journal.enqueue("s", items(&["a", "b"])).unwrap();
+    journal.offer("1", "s", &items(&["a", "b"])).unwrap();
+    let failure = Failure::new(FailureKind::Endpoint, "server: 500").retryable();
+    let lease = |now| journal.lease_offer("1", "s", now, 10).unwrap();
+    assert_eq!(lease(100_000).unwrap().failures, "");
+    journal
+        .postpone("1", ("s", "a"), "{\"\":1}", 100_500)
+        .unwrap();
+    journal.fail("s", "a", &failure, false).unwrap();
+    assert_eq!(lease(100_499).unwrap().item, "b", "`a` waits");
+    let again = lease(100_500).unwrap();
+    assert_eq!(
+        (again.item.as_str(), again.failures.as_str(), again.lost),
+        ("a", "{\"\":1}", 0)
+    );
+    // A handle that has lost the unit changes nothing.
+    let other = place.join();
+    assert_eq!(
+        other
+            .lease_offer("1", "s", 111_000, 10)
+            .unwrap()
+            .unwrap()
+            .item,
+        "a"
+    );
+    journal
+        .postpone("1", ("s", "a"), "{\"\":9}", 900_000)
+        .unwrap();
+    drop(journal);
+    let last = other.lease_offer("1", "s", 130_000, 10).unwrap().unwrap();
+    assert_eq!((last.item.as_str(), last.failures.as_str()), ("a", "{\"\":1}"));
 }

@@ -1,6 +1,9 @@
 //! The journal in each database, and the servers themselves.
 
 mod cut;
+mod executor;
 mod journal;
 mod places;
 mod servers;
+mod store;
+mod workers;

@@ -16,6 +16,11 @@ pub(super) struct Checksum {
 }
 
 impl Checksum {
+    /// The key of the artifact `name` with this content in a store.
+    pub(super) fn key(&self, name: &str) -> String {
+        format!("artifacts/{name}/{}", self.blake3)
+    }
+
     /// What the journal says of an artifact: one checksum, or more if a process ended while it was replaced.
     pub(super) fn recorded(root: &Path, name: &str) -> Result<Vec<Self>, RunError> {
         let place = JournalPlace::of(root)?;

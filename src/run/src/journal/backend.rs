@@ -5,6 +5,7 @@
 use std::fmt::Debug;
 
 use super::leased::Attempt;
+use super::offers::{LeaseRequest, LeasedOffer, OfferCounts};
 use super::{
     Batch, BatchRequest, BudgetCap, CallState, PendingCall, Reservation, ReserveError, RetryFailed,
     Spent, UnitFailure,
@@ -14,12 +15,20 @@ use pybench_types::id::Digest;
 
 /// A database that holds the journal of one run.
 pub(super) trait Backend:
-    UnitStore + CallStore + StepStore + MetadataStore + BatchStore + Debug + Send + Sync
+    UnitStore + OfferStore + CallStore + StepStore + MetadataStore + BatchStore + Debug + Send + Sync
 {
 }
 
-impl<T: UnitStore + CallStore + StepStore + MetadataStore + BatchStore + Debug + Send + Sync>
-    Backend for T
+impl<T> Backend for T where
+    T: UnitStore
+        + OfferStore
+        + CallStore
+        + StepStore
+        + MetadataStore
+        + BatchStore
+        + Debug
+        + Send
+        + Sync
 {
 }
 
@@ -63,6 +72,33 @@ pub(super) trait UnitStore {
     fn summary(&self, stage: &str) -> Result<StageSummary, RunError>;
     fn state(&self, stage: &str, item: &str) -> Result<Option<UnitState>, RunError>;
     fn states(&self, stage: &str) -> Result<Vec<(String, UnitState)>, RunError>;
+}
+
+/// Units that several processes may work on, and the processes.
+pub(super) trait OfferStore {
+    fn is_shared(&self) -> bool;
+    fn offer(&self, round: &str, stage: &str, items: &[String]) -> Result<(), RunError>;
+    fn clear_offers(&self) -> Result<(), RunError>;
+    fn withdraw(&self, round: &str, stage: &str, item: &str) -> Result<(), RunError>;
+    fn sweep_offers(&self, round: &str) -> Result<OfferCounts, RunError>;
+    /// `is_held` tells which items this handle has leased already.
+    fn lease_offer(
+        &self,
+        request: LeaseRequest<'_>,
+        is_held: &dyn Fn(&str) -> bool,
+    ) -> Result<Option<LeasedOffer>, RunError>;
+    fn postpone(
+        &self,
+        round: &str,
+        attempt: Attempt<'_>,
+        failures: &str,
+        until_millis: i64,
+    ) -> Result<(), RunError>;
+    fn beat(&self, about: &str, seconds: i64) -> Result<(), RunError>;
+    fn leave(&self) -> Result<(), RunError>;
+    fn members(&self) -> Result<Vec<String>, RunError>;
+    fn remove_dead_members(&self) -> Result<(), RunError>;
+    fn has_calls_elsewhere(&self) -> Result<bool, RunError>;
 }
 
 pub(super) trait CallStore {

@@ -55,7 +55,7 @@ impl Reservation {
 }
 
 /// Hard limits of a run; `None` means unlimited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetCap {
     /// Millionths of a US dollar.
     pub micro_usd: Option<u64>,

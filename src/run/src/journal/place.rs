@@ -2,13 +2,15 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::postgres::{PostgresJournal, PostgresServer};
 use super::sqlite::SqliteJournal;
-use super::{Journal, Profile};
+use super::{Journal, Profile, WorkerSettings};
 use crate::artifact_names::{CALLS, JOURNAL, POINTER};
+use crate::store::{S3Store, Store};
 use crate::{RunError, write_atomically};
 
 /// The journal of a run folder.
@@ -31,6 +33,13 @@ pub(crate) struct JournalPointer {
 impl JournalPointer {
     fn server(&self) -> Result<PostgresServer, RunError> {
         Ok(Profile::load(&self.profile)?.postgres)
+    }
+
+    /// The folder of the run in the bucket has the name of the schema.
+    fn store(&self, profile: &Profile) -> Result<Option<Arc<dyn Store>>, RunError> {
+        let server = profile.store.as_ref();
+        let store = server.map(|server| S3Store::new(server, &self.schema)).transpose()?;
+        Ok(store.map(|store| -> Arc<dyn Store> { Arc::new(store) }))
     }
 
     fn write(&self, root: &Path) -> Result<(), RunError> {
@@ -126,6 +135,51 @@ impl JournalPlace {
         }
     }
 
+    /// Opens the journal of a run that another process has opened, for a further worker. `profile` names the server.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if the journal is in SQLite, or if the server does not have it.
+    pub(crate) fn join(
+        root: &Path,
+        profile: &Path,
+    ) -> Result<(Journal, Option<Arc<dyn Store>>), RunError> {
+        let Self::Postgres(pointer) = Self::of(root)? else {
+            return Err(RunError::Conflict(format!(
+                "the journal of {} is in SQLite, which workers cannot join; begin a run with `synthesize --profile`",
+                root.display()
+            )));
+        };
+        let loaded = Profile::load(profile)?;
+        let server = &loaded.postgres;
+        if PostgresJournal::is_blank(server, &pointer.schema)? {
+            return Err(RunError::Conflict(format!(
+                "the server that {} names does not have the journal of {} (schema {}); use --profile {}",
+                profile.display(),
+                root.display(),
+                pointer.schema,
+                pointer.profile.display()
+            )));
+        }
+        let journal = Journal::join_postgres(server, &pointer.schema)?;
+        Ok((journal, pointer.store(&loaded)?))
+    }
+
+    /// Where the files of the run are kept beside its folder.
+    pub(crate) fn store(&self) -> Result<Option<Arc<dyn Store>>, RunError> {
+        match self {
+            Self::Sqlite(_) => Ok(None),
+            Self::Postgres(pointer) => pointer.store(&Profile::load(&pointer.profile)?),
+        }
+    }
+
+    /// How workers share the run; `None` if they cannot join it.
+    pub(crate) fn workers(&self) -> Result<Option<WorkerSettings>, RunError> {
+        match self {
+            Self::Sqlite(_) => Ok(None),
+            Self::Postgres(pointer) => Ok(Some(Profile::load(&pointer.profile)?.workers)),
+        }
+    }
+
     /// Opens the journal for reading; `None` if there is none.
     pub(crate) fn read(&self) -> Result<Option<Journal>, RunError> {
         match self {
@@ -157,7 +211,16 @@ impl JournalPlace {
     pub(crate) fn delete_remote(&self) -> Result<(), RunError> {
         match self {
             Self::Sqlite(_) => Ok(()),
-            Self::Postgres(pointer) => PostgresJournal::delete(&pointer.server()?, &pointer.schema),
+            Self::Postgres(pointer) => {
+                if let Some(store) = self.store()? {
+                    for folder in ["artifacts", "files"] {
+                        for key in store.list(folder)? {
+                            store.delete(&key)?;
+                        }
+                    }
+                }
+                PostgresJournal::delete(&pointer.server()?, &pointer.schema)
+            }
         }
     }
 

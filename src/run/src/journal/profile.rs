@@ -1,11 +1,13 @@
 //! Profiles: where a run keeps its state. A recipe says what the run does.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::PostgresServer;
 use crate::RunError;
+use crate::store::ObjectServer;
 
 /// A profile file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +15,49 @@ use crate::RunError;
 pub struct Profile {
     /// Server that holds the journals.
     pub postgres: PostgresServer,
+    /// Bucket that holds files and artifacts; without it, they are in the run folder alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<ObjectServer>,
+    /// How workers share a run.
+    #[serde(default, skip_serializing_if = "WorkerSettings::is_default")]
+    pub workers: WorkerSettings,
+}
+
+/// How the processes that work on a run share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkerSettings {
+    /// Maximum number of workers beside the coordinator. Rate limits of the recipe are divided by the number of all
+    /// processes; without this key, workers cannot join a run whose recipe has rate limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+    /// Seconds after which the unit of a worker that is silent goes on elsewhere.
+    pub lease_seconds: u32,
+}
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        Self {
+            max: None,
+            lease_seconds: 120,
+        }
+    }
+}
+
+impl WorkerSettings {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Duration of a lease.
+    pub fn lease(&self) -> Duration {
+        Duration::from_secs(self.lease_seconds.into())
+    }
+
+    /// Maximum number of processes that work on a run: the coordinator and its workers.
+    pub fn processes(&self) -> u32 {
+        self.max.map_or(1, |max| max.saturating_add(1))
+    }
 }
 
 impl Profile {
@@ -34,8 +79,20 @@ impl Profile {
             .postgres
             .check()
             .map_err(|error| wrong(error.to_string()))?;
-        if let (Some(file), Some(folder)) = (&mut profile.postgres.password_file, path.parent()) {
-            *file = folder.join(&*file);
+        if profile.workers.lease_seconds == 0 {
+            return Err(wrong(
+                "workers.lease_seconds: a lease lasts at least 1 second".to_owned(),
+            ));
+        }
+        if let Some(store) = &profile.store {
+            store.check().map_err(|error| wrong(error.to_string()))?;
+        }
+        let secret = profile.store.as_mut();
+        let secret = secret.and_then(|store| store.secret_key_file.as_mut());
+        for file in profile.postgres.password_file.as_mut().into_iter().chain(secret) {
+            if let Some(folder) = path.parent() {
+                *file = folder.join(&*file);
+            }
         }
         Ok(profile)
     }

@@ -28,7 +28,7 @@ const MEMORY_INTERVAL: Duration = Duration::from_millis(500);
 const UNITS_OF_UNKNOWN_COST: usize = 8;
 
 /// Decides whether another unit may start.
-pub(super) struct Admission {
+pub(crate) struct Admission {
     /// The given number of units in work.
     given: Option<usize>,
     /// Units that are not waiting for a reply.
@@ -39,7 +39,7 @@ pub(super) struct Admission {
 
 impl Admission {
     /// `spent` is what the run has spent so far.
-    pub(super) fn new(given: Option<usize>, cap: BudgetCap, spent: Spent) -> Self {
+    pub(crate) fn new(given: Option<usize>, cap: BudgetCap, spent: Spent) -> Self {
         Self {
             given: given.map(|given| given.max(1)),
             busy: cores() + cores().div_ceil(2),
@@ -53,13 +53,13 @@ impl Admission {
     }
 
     /// Counts a unit that is done.
-    pub(super) fn done(&mut self) {
+    pub(crate) fn done(&mut self) {
         self.budget.done += 1;
     }
 
     /// What keeps another unit from starting while `units` are in work; `None` if it may start. `spent` reads what
     /// the run has spent.
-    pub(super) fn refuses<E>(
+    pub(crate) fn refuses<E>(
         &mut self,
         units: usize,
         requests: RequestCounts,

@@ -100,7 +100,7 @@ impl Worker {
             match (stops, wait) {
                 (Some(reason), _) => return Ok(UnitEnd::Stop(reason)),
                 (None, None) => {
-                    self.log(&failure);
+                    log_failure(&self.failures, stage, &item, &failure);
                     return Ok(UnitEnd::Failed);
                 }
                 (None, Some(wait)) if self.stopped_during(wait).await => {
@@ -108,16 +108,6 @@ impl Worker {
                 }
                 (None, Some(_)) => {}
             }
-        }
-    }
-
-    /// Logs the failure of the unit, unless one like it is logged already.
-    fn log(&self, failure: &Failure) {
-        let (stage, item) = (self.stage.name(), &self.item);
-        match failure.kind {
-            _ if !self.failures.is_new(&failure.detail) => {}
-            FailureKind::Item => tracing::info!(stage, item, "left out: {failure}"),
-            kind => tracing::warn!(stage, item, ?kind, "failed: {failure}"),
         }
     }
 
@@ -179,8 +169,22 @@ impl Worker {
     }
 }
 
+/// Logs the failure of a unit, unless one like it is logged already.
+pub(crate) fn log_failure(
+    failures: &FoldedLog,
+    stage: &'static str,
+    item: &str,
+    failure: &Failure,
+) {
+    match failure.kind {
+        _ if !failures.is_new(&failure.detail) => {}
+        FailureKind::Item => tracing::info!(stage, item, "left out: {failure}"),
+        kind => tracing::warn!(stage, item, ?kind, "failed: {failure}"),
+    }
+}
+
 /// Wait before the next attempt; `None` if there is none.
-fn wait_after(
+pub(crate) fn wait_after(
     options: &ExecutorOptions,
     item: &str,
     attempt: u32,
@@ -199,7 +203,7 @@ fn wait_after(
 }
 
 /// Failures after which nothing new may start. `last` says that no further attempt would be made at the unit.
-fn reason_to_stop(failure: &Failure, last: bool) -> Option<RunError> {
+pub(crate) fn reason_to_stop(failure: &Failure, last: bool) -> Option<RunError> {
     match failure.kind {
         FailureKind::Budget => Some(RunError::Budget(failure.detail.clone())),
         // Every other unit would fail in the same way.
@@ -224,7 +228,7 @@ fn concerns_all_calls(detail: &str) -> bool {
         .any(|kind| detail.starts_with(kind))
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> Failure {
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Failure {
     let text = panic
         .downcast_ref::<String>()
         .map(String::as_str)

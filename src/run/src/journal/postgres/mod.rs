@@ -7,6 +7,7 @@
 mod batches;
 mod calls;
 mod link;
+mod offers;
 mod server;
 mod steps;
 mod units;
@@ -20,6 +21,7 @@ use self::link::{Link, block_on, is_unavailable};
 pub use self::server::PostgresServer;
 use super::paid_calls::PaidCalls;
 use crate::RunError;
+use crate::blocking::waiting;
 
 const SCHEMA: &str = include_str!("schema.sql");
 
@@ -277,13 +279,18 @@ async fn check_version(link: &mut Link, schema: &str) -> Result<(), RunError> {
     }
 }
 
-/// Begins a generation: the processes that held leases or waited for calls have ended. Returns the generation and the
+/// Begins a generation: the processes that held leases or waited for calls have ended, except workers that are alive. Returns the generation and the
 /// number of settled calls.
 async fn recover(link: &mut Link) -> Result<(i64, u64), RunError> {
     link.batch(batches::DELETE_UNSENT).await?;
+    offers::remove_dead(link).await?;
+    // What the last coordinator has offered; this one may want other units.
     link.batch(
-        "UPDATE call SET state = 'uncertain' WHERE state = 'in_flight';
-         UPDATE unit SET lease_until = 0 WHERE lease_until <> 0;",
+        "DELETE FROM offer; DELETE FROM fact WHERE key IN ('round', 'round.stop');
+         UPDATE call SET state = 'uncertain' WHERE state = 'in_flight'
+             AND (holder IS NULL OR holder NOT IN (SELECT holder FROM member));
+         UPDATE unit SET lease_until = 0 WHERE lease_until <> 0
+             AND (holder IS NULL OR holder NOT IN (SELECT holder FROM member));",
     )
     .await?;
     let opened = "UPDATE journal_version SET generation = generation + 1 RETURNING generation,
@@ -300,16 +307,6 @@ fn check_schema(schema: &str) -> Result<(), RunError> {
         false => Err(RunError::BadInput(format!(
             "{schema:?} is no name of a schema: it has 1 to 63 lower-case letters, digits or `_`"
         ))),
-    }
-}
-
-/// Lets the other tasks of this runtime thread go on while `work` blocks it.
-fn waiting<T>(work: impl FnOnce() -> T) -> T {
-    use tokio::runtime::{Handle, RuntimeFlavor};
-    let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
-    match flavor {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        _ => work(),
     }
 }
 

@@ -53,3 +53,18 @@ CREATE TABLE IF NOT EXISTS batch (
 CREATE TABLE IF NOT EXISTS noted (
     call TEXT COLLATE "C" PRIMARY KEY, teacher TEXT NOT NULL, batch TEXT, request TEXT NOT NULL, line TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS noted_by_batch ON noted (batch);
+
+-- Units of the round that the coordinator has announced, which workers may lease.
+CREATE TABLE IF NOT EXISTS offer (
+    stage TEXT COLLATE "C" NOT NULL, item TEXT COLLATE "C" NOT NULL, round TEXT NOT NULL, position BIGINT NOT NULL,
+    -- Failures of earlier attempts, as JSON, and the time before which there is no other one (Unix milliseconds).
+    failures TEXT NOT NULL DEFAULT '', not_before BIGINT NOT NULL DEFAULT 0,
+    -- Attempts whose lease ended without a result.
+    lost BIGINT NOT NULL DEFAULT 0,
+    PRIMARY KEY (stage, item));
+CREATE INDEX IF NOT EXISTS offer_by_round ON offer (round, position);
+
+-- Workers; the process that opened the journal is none. A worker is alive for `seconds` after it was seen.
+CREATE TABLE IF NOT EXISTS member (
+    holder TEXT COLLATE "C" PRIMARY KEY, about TEXT NOT NULL, seconds BIGINT NOT NULL, seen BIGINT NOT NULL);
+CREATE INDEX IF NOT EXISTS call_in_flight ON call (holder) WHERE state = 'in_flight';

@@ -224,7 +224,7 @@ impl UnitStore for PostgresJournal {
         let own = "SELECT 1 FROM unit WHERE stage = $1 AND item = $2 AND state = 'pending'
              AND lease_until = $3 AND holder = $4";
         let change = "UPDATE unit SET lease_until = $4
-             WHERE stage = $1 AND item = $2 AND state = 'pending' AND lease_until = $3";
+             WHERE stage = $1 AND item = $2 AND state = 'pending' AND lease_until = $3 AND holder = $5";
         self.run(async |link, repeated| {
             if repeated {
                 let moved = link.row(own, &[&stage, &item, &to, &self.holder]).await?;
@@ -232,7 +232,10 @@ impl UnitStore for PostgresJournal {
                     return Ok(true);
                 }
             }
-            Ok(link.execute(change, &[&stage, &item, &from, &to]).await? == 1)
+            Ok(link
+                .execute(change, &[&stage, &item, &from, &to, &self.holder])
+                .await?
+                == 1)
         })
     }
 

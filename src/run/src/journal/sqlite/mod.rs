@@ -4,6 +4,7 @@
 
 mod batches;
 mod calls;
+mod offers;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -69,6 +70,7 @@ impl SqliteJournal {
         let connection = connect(path)?;
         connection.execute_batch(SCHEMA)?;
         connection.execute_batch(batches::SCHEMA)?;
+        connection.execute_batch(offers::SCHEMA)?;
         calls::repair_totals(&connection)?;
         connection.execute_batch(batches::DELETE_UNSENT)?;
         // This process holds the lock of the run folder, so the processes that hold leases or wait for calls

@@ -1,0 +1,416 @@
+//! `pybench worker`: several processes on one run give the bytes of a local run, pay for no call twice but those in flight at
+//! a kill, and keep the budget.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use pybench_run::{ExitCode, Journal, Profile, WorkerSettings};
+use pybench_testing::postgres;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::support::endpoint::Endpoint;
+use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
+use crate::support::{PYBENCH, pybench};
+
+const TASKS: usize = 12;
+
+/// Seconds of a lease in these tests.
+const LEASE: u32 = 3;
+
+/// A call is 110 tokens.
+const PRICED: &str = ", price = { prompt = 1.0, completion = 1.0 }";
+const CALL: u64 = 110;
+
+/// From three pictures to shards. The coordinator itself works on one unit at a time.
+fn recipe(teacher: &str, rest: &str) -> String {
+    format!(
+        "name = 't'\nseed = 7\nteacher = {teacher}\n\n[[crawl.sources]]\nsource = 'local'\npath = 'files'\n\
+         license = 'CC0-1.0'\n\n[query]\ntasks = {TASKS}\ntemplate_share = 0.5\n\
+         keywords = ['rotate image', 'derivative', 'integral']\n\n[rollout]\nconcurrency = 1\n\n\
+         [shard]\nheld_out_templates = 1\ntest_fraction = 0.3\n\n{rest}"
+    )
+}
+
+/// A profile of the server of this program, with short leases.
+fn profile(folder: &Path) -> Option<PathBuf> {
+    let mut profile = Profile::load(&postgres::profile()?).unwrap();
+    profile.workers = WorkerSettings {
+        lease_seconds: LEASE,
+        ..WorkerSettings::default()
+    };
+    let path = folder.join("cluster.toml");
+    std::fs::write(&path, toml::to_string(&profile).unwrap()).unwrap();
+    Some(path)
+}
+
+/// Every file of the dataset: path → bytes.
+fn dataset(fixture: &RunFixture) -> BTreeMap<PathBuf, Vec<u8>> {
+    let root = fixture.folder().join(pybench_shard::DATASET);
+    let mut files = BTreeMap::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let bytes = std::fs::read(&path).unwrap();
+                files.insert(path.strip_prefix(&root).unwrap().to_owned(), bytes);
+            }
+        }
+    }
+    files
+}
+
+fn coordinator(fixture: &RunFixture, profile: &Path) -> Command {
+    let mut command = fixture.program("synthesize", &[]);
+    command.arg("--profile").arg(profile);
+    command.process_group(0);
+    command
+}
+
+fn worker_of(mut command: Command, fixture: &RunFixture, profile: &Path) -> Command {
+    command
+        .args(["--run", "t", "--runs-dir", "data/runs", "--slots", "2"])
+        .arg("--profile")
+        .arg(profile)
+        .current_dir(fixture.path("."))
+        .env_remove("PYBENCH_ROOT")
+        .process_group(0);
+    command
+}
+
+fn worker(fixture: &RunFixture, profile: &Path) -> Command {
+    worker_of(pybench("worker"), fixture, profile)
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process_group(Pid::from_child(child), signal).unwrap();
+}
+
+/// Asks a worker to end, which takes at most the time of a turn.
+fn drain(worker: &mut Child) {
+    signal(worker, Signal::TERM);
+    let since = Instant::now();
+    let status = worker.wait().unwrap();
+    assert!(status.success(), "{status}");
+    assert!(since.elapsed() < Duration::from_secs(20), "{since:?}");
+}
+
+/// A local run of the recipe: its dataset and the number of different requests.
+async fn local_run(
+    server: &Endpoint,
+    tasks: &OnceLock<Vec<pybench_types::task::Task>>,
+    text: &str,
+) -> (BTreeMap<PathBuf, Vec<u8>>, usize) {
+    let local = RunFixture::bare(text);
+    for stage in ["crawl", "query"] {
+        let written = local.program(stage, &[]).output().unwrap();
+        assert!(written.status.success(), "{written:?}");
+    }
+    tasks.set(local.lines("tasks.jsonl")).unwrap();
+    let output = local.program("synthesize", &[]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let asked = server.calls().len();
+    server.forget();
+    (dataset(&local), asked)
+}
+
+fn requests(server: &Endpoint) -> u64 {
+    server.calls().values().map(|count| u64::from(*count)).sum()
+}
+
+/// A number in the schema of the run.
+fn count(fixture: &RunFixture, rows: &str) -> u64 {
+    let pointer = std::fs::read_to_string(fixture.folder().join("journal.toml")).unwrap();
+    let pointer: toml::Table = toml::from_str(&pointer).unwrap();
+    let schema = pointer["schema"].as_str().unwrap();
+    let sql = format!("SELECT COUNT(*) FROM \"{schema}\".{rows}");
+    postgres::sql(&sql).parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_workers_give_the_same_bytes() {
+    let settings = tempfile::tempdir().unwrap();
+    let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
+        return;
+    };
+    let tasks = Arc::new(OnceLock::new());
+    let server = expert_endpoint(tasks.clone(), Duration::from_millis(150)).await;
+    let text = recipe(&openai(&server.base_url(), FREE), "");
+    let (expected, asked) = local_run(&server, &tasks, &text).await;
+
+    let shared = RunFixture::bare(&text);
+    // Workers may start before the run.
+    let mut workers: Vec<Child> = (0..3)
+        .map(|_| worker(&shared, &profile).spawn().unwrap())
+        .collect();
+    let mut coordinator = coordinator(&shared, &profile).spawn().unwrap();
+    let mut seen = 0;
+    let status = loop {
+        if let Some(status) = coordinator.try_wait().unwrap() {
+            break status;
+        }
+        if shared.folder().join("tasks.jsonl").exists() {
+            let journal = Journal::read_run(&shared.folder()).unwrap();
+            let members = pybench_run::shared::Member::all(&journal).unwrap();
+            let busy = members.iter().filter(|member| member.units > 0);
+            seen = seen.max(busy.count());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert!(status.success(), "{status}");
+    assert!(dataset(&shared) == expected, "another dataset");
+    assert_eq!(
+        (server.calls().len(), requests(&server)),
+        (asked, asked as u64),
+        "no call is repeated"
+    );
+    assert!(seen > 0, "no worker did anything");
+    for worker in &mut workers {
+        drain(worker);
+    }
+    for rows in [
+        "member",
+        "offer",
+        "call WHERE state = 'in_flight'",
+        "unit WHERE lease_until > 0",
+    ] {
+        assert_eq!(count(&shared, rows), 0, "{rows} is left");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_and_stopped_workers_change_nothing() {
+    let settings = tempfile::tempdir().unwrap();
+    let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
+        return;
+    };
+    let tasks = Arc::new(OnceLock::new());
+    let server = expert_endpoint(tasks.clone(), Duration::from_millis(700)).await;
+    let text = recipe(&openai(&server.base_url(), FREE), "");
+    let (expected, asked) = local_run(&server, &tasks, &text).await;
+
+    let shared = RunFixture::bare(&text);
+    let mut coordinating = coordinator(&shared, &profile).spawn().unwrap();
+    let mut workers: Vec<Child> = (0..3)
+        .map(|_| worker(&shared, &profile).spawn().unwrap())
+        .collect();
+    let working = Instant::now();
+    while server.calls().is_empty() {
+        assert!(working.elapsed() < Duration::from_secs(120), "nothing begins");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    std::thread::sleep(Duration::from_millis(1_000));
+    // One is killed, one is silent for longer than its lease, and the coordinator is replaced meanwhile.
+    signal(&workers[0], Signal::KILL);
+    workers[0].wait().unwrap();
+    signal(&workers[1], Signal::STOP);
+    std::thread::sleep(Duration::from_millis(500));
+    signal(&coordinating, Signal::KILL);
+    let early = coordinating.wait().unwrap();
+    assert!(!early.success(), "the run was over before the kill");
+    workers[0] = worker(&shared, &profile).spawn().unwrap();
+    let mut coordinating = coordinator(&shared, &profile).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(u64::from(LEASE) + 2));
+    signal(&workers[1], Signal::CONT);
+    let status = coordinating.wait().unwrap();
+    assert!(status.success(), "{status}");
+    assert!(dataset(&shared) == expected, "another dataset");
+    assert_eq!(server.calls().len(), asked, "the same conversations");
+    for worker in &mut workers {
+        drain(worker);
+    }
+    // Calls of the dead become uncertain when the journal is opened again, and nothing is asked.
+    let before = requests(&server);
+    let again = coordinator(&shared, &profile).output().unwrap();
+    assert!(again.status.success(), "{again:?}");
+    assert_eq!(requests(&server), before);
+    let spent = Journal::read_run(&shared.folder())
+        .unwrap()
+        .spent()
+        .unwrap();
+    assert!(
+        requests(&server) <= spent.calls,
+        "{} requests, {spent:?}",
+        requests(&server)
+    );
+    assert_eq!(count(&shared, "call WHERE state = 'in_flight'"), 0);
+    assert_eq!(count(&shared, "unit WHERE state <> 'done'"), 0);
+    eprintln!("{} requests for {asked} calls, {spent:?}", requests(&server));
+}
+
+/// The amount that a call requested and did not get, from the last message about the budget.
+fn wanted(output: &Output) -> u64 {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let before = text
+        .rsplit_once(" more requested")
+        .unwrap_or_else(|| panic!("{text}"))
+        .0;
+    before.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_workers_keep_the_budget() {
+    let settings = tempfile::tempdir().unwrap();
+    let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
+        return;
+    };
+    let tasks = Arc::new(OnceLock::new());
+    let server = expert_endpoint(tasks.clone(), Duration::from_millis(300)).await;
+    let text = |micro_usd: u64| {
+        let budget = format!("[budget]\nusd = {}\n", micro_usd as f64 / 1e6);
+        recipe(&openai(&server.base_url(), PRICED), &budget)
+    };
+    let (_, asked) = local_run(&server, &tasks, &text(1_000_000)).await;
+    // What the first call reserves.
+    let tiny = RunFixture::bare(&text(1)).program("synthesize", &[]).output();
+    let reserved = wanted(&tiny.unwrap());
+    assert_eq!(requests(&server), 0);
+
+    // Half of the calls are affordable.
+    let cap = reserved + asked as u64 * CALL / 2;
+    let shared = RunFixture::bare(&text(cap));
+    let mut workers: Vec<Child> = (0..8)
+        .map(|_| worker(&shared, &profile).spawn().unwrap())
+        .collect();
+    let mut command = coordinator(&shared, &profile);
+    let coordinating = command.stderr(Stdio::piped()).spawn().unwrap();
+    let output = coordinating.wait_with_output().unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(ExitCode::Budget as i32),
+        "{output:?}"
+    );
+    for worker in &mut workers {
+        drain(worker);
+    }
+    let spent = Journal::read_run(&shared.folder())
+        .unwrap()
+        .spent()
+        .unwrap();
+    assert!(spent.micro_usd <= cap, "{spent:?}, {cap} allowed");
+    assert!(
+        CALL * requests(&server) <= spent.micro_usd,
+        "{} requests, {spent:?}",
+        requests(&server)
+    );
+    // The call that was refused would have exceeded the budget also with all that was given back.
+    let refused = wanted(&output);
+    assert!(
+        spent.micro_usd + refused > cap,
+        "{spent:?}, {refused} refused, {cap} allowed"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_of_another_version_takes_nothing() {
+    let settings = tempfile::tempdir().unwrap();
+    let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
+        return;
+    };
+    let tasks = Arc::new(OnceLock::new());
+    let server = expert_endpoint(tasks.clone(), Duration::from_millis(300)).await;
+    let text = recipe(&openai(&server.base_url(), FREE), "");
+    let (expected, _) = local_run(&server, &tasks, &text).await;
+    // A child makes the copy, so that no file that is to be executed is open for writing here.
+    let other = settings.path().join("pybench");
+    let copied = Command::new("sh")
+        .args(["-c", "cp \"$1\" \"$2\" && printf x >>\"$2\"", "sh", PYBENCH])
+        .arg(&other)
+        .status()
+        .unwrap();
+    assert!(copied.success());
+
+    let shared = RunFixture::bare(&text);
+    let mut program = Command::new(&other);
+    program.arg("worker");
+    let mut stranger = worker_of(program, &shared, &profile);
+    let stranger = stranger.stderr(Stdio::piped()).spawn().unwrap();
+    let status = coordinator(&shared, &profile).status().unwrap();
+    assert!(status.success(), "{status}");
+    let output = stranger.wait_with_output().unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(ExitCode::Conflict as i32),
+        "{output:?}"
+    );
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        errors.contains("takes no units") && errors.contains("another version of pybench"),
+        "{errors}"
+    );
+    assert!(dataset(&shared) == expected, "another dataset");
+}
+
+#[test]
+fn a_worker_waits_for_its_run_and_ends_without_one() {
+    let settings = tempfile::tempdir().unwrap();
+    let Some(profile) = profile(settings.path()) else {
+        return;
+    };
+    let fixture = RunFixture::bare(&recipe("{ kind = 'expert' }", ""));
+    let mut command = worker(&fixture, &profile);
+    let output = command.args(["--idle-seconds", "1"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("no run begins in"), "{errors}");
+    // A run whose journal is in SQLite.
+    drop(fixture.context());
+    let output = worker(&fixture, &profile).output().unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(ExitCode::Conflict as i32),
+        "{output:?}"
+    );
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        errors.contains("in SQLite, which workers cannot join"),
+        "{errors}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drained_worker_gives_its_units_back_and_nothing_is_paid_twice() {
+    let settings = tempfile::tempdir().unwrap();
+    let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
+        return;
+    };
+    let tasks = Arc::new(OnceLock::new());
+    let server = expert_endpoint(tasks.clone(), Duration::from_millis(700)).await;
+    let text = recipe(&openai(&server.base_url(), FREE), "");
+    let (expected, asked) = local_run(&server, &tasks, &text).await;
+
+    let shared = RunFixture::bare(&text);
+    let mut workers: Vec<Child> = (0..2)
+        .map(|_| worker(&shared, &profile).spawn().unwrap())
+        .collect();
+    let mut coordinating = coordinator(&shared, &profile).spawn().unwrap();
+    let working = Instant::now();
+    while requests(&server) < 4 {
+        assert!(working.elapsed() < Duration::from_secs(120), "nothing begins");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drain(&mut workers[0]);
+    assert!(
+        coordinating.try_wait().unwrap().is_none(),
+        "the run was over before the signal"
+    );
+    assert!(coordinating.wait().unwrap().success());
+    drain(&mut workers[1]);
+    assert!(dataset(&shared) == expected, "another dataset");
+    assert_eq!(
+        (server.calls().len(), requests(&server)),
+        (asked, asked as u64),
+        "a call is repeated"
+    );
+    let spent = Journal::read_run(&shared.folder())
+        .unwrap()
+        .spent()
+        .unwrap();
+    assert_eq!((spent.calls, spent.uncertain), (asked as u64, 0));
+}

@@ -1,0 +1,240 @@
+//! Processes that share a journal in PostgreSQL.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pybench_run::shared::{Member, Round, WorkEnd, WorkerSession};
+use pybench_run::{
+    BudgetCap, CallState, Executor, ExecutorOptions, Failure, Interrupt, Progress, Reservation,
+    RunFolder, SharedExecutor, Stage, WhenChanged,
+};
+use pybench_testing::postgres;
+use serde_json::{Value, json};
+
+use crate::journal::Place;
+use crate::places::PostgresPlace;
+
+const TEN: Reservation = Reservation {
+    micro_usd: 10,
+    tokens: 10,
+};
+
+#[test]
+fn what_a_live_worker_has_survives_the_coordinator() {
+    let Some(place) = PostgresPlace::new() else {
+        return;
+    };
+    let coordinator = place.open();
+    coordinator.enqueue("s", ["alive", "dead"]).unwrap();
+    let (alive, dead) = (place.join(), place.join());
+    alive.beat("{\"name\":\"alive\"}", 60).unwrap();
+    for (worker, item) in [(&alive, "alive"), (&dead, "dead")] {
+        assert!(worker.lease("s", item, 100, 1_000_000_000_000).unwrap());
+        worker
+            .reserve(&format!("{item}/0"), TEN, BudgetCap::default())
+            .unwrap();
+    }
+    assert!(coordinator.has_calls_elsewhere().unwrap());
+    drop(coordinator);
+    let coordinator = place.open();
+    let state = |id: &str| coordinator.call(id).unwrap().unwrap().state;
+    assert_eq!(state("alive/0"), CallState::InFlight);
+    assert_eq!(state("dead/0"), CallState::Uncertain);
+    assert!(!coordinator.lease("s", "alive", 200, 10).unwrap());
+    assert!(coordinator.lease("s", "dead", 200, 10).unwrap());
+    alive.complete("s", "alive", &json!(1)).unwrap();
+    // A worker that leaves gives back what it has.
+    alive.leave().unwrap();
+    assert_eq!(state("alive/0"), CallState::Uncertain);
+    assert!(!coordinator.has_calls_elsewhere().unwrap());
+}
+
+#[test]
+fn a_worker_that_is_silent_is_removed() {
+    let Some(place) = PostgresPlace::new() else {
+        return;
+    };
+    let (coordinator, worker) = (place.open(), place.join());
+    worker.beat("{\"name\":\"w\"}", 1).unwrap();
+    worker.reserve("w/0", TEN, BudgetCap::default()).unwrap();
+    coordinator.remove_dead_members().unwrap();
+    assert_eq!(coordinator.members().unwrap().len(), 1);
+    assert!(coordinator.has_calls_elsewhere().unwrap());
+    std::thread::sleep(Duration::from_millis(2_500));
+    assert_eq!(coordinator.members().unwrap().len(), 0);
+    assert!(!coordinator.has_calls_elsewhere().unwrap());
+    coordinator.remove_dead_members().unwrap();
+    let call = coordinator.call("w/0").unwrap().unwrap();
+    assert_eq!(call.state, CallState::Uncertain);
+    // Its reply may still arrive.
+    worker.settle("w/0", TEN, &json!("late")).unwrap();
+    let call = coordinator.call("w/0").unwrap().unwrap();
+    assert_eq!(call.state, CallState::Settled);
+}
+
+/// Waits a little and says which worker made the unit.
+struct Named(&'static str);
+
+#[async_trait]
+impl Stage for Named {
+    fn name(&self) -> &'static str {
+        "s"
+    }
+
+    fn version(&self) -> String {
+        "environment".to_owned()
+    }
+
+    async fn run(&self, _item: &str) -> Result<Value, Failure> {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Ok(json!(self.0))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_and_the_coordinator_share_the_units() {
+    let Some(profile) = postgres::profile() else {
+        return;
+    };
+    let root = tempfile::tempdir().unwrap();
+    let run = root.path().join("shared");
+    assert!(!RunFolder::can_join(&run).unwrap());
+    let folder =
+        RunFolder::open_in_profile(&run, "seed = 1\n", &WhenChanged::default(), Some(&profile));
+    let folder = Arc::new(folder.unwrap());
+    assert!(RunFolder::can_join(&run).unwrap());
+    let options = ExecutorOptions {
+        concurrency: Some(2),
+        lease: Duration::from_secs(5),
+        ..ExecutorOptions::default()
+    };
+    let interrupt = Interrupt::new();
+    let executor = SharedExecutor::new(
+        folder.clone(),
+        options.clone(),
+        Progress::hidden(),
+        interrupt.clone(),
+    );
+    let items: Vec<String> = (0..200).map(|n| format!("item-{n}")).collect();
+    let coordinator = tokio::spawn(async move {
+        let items: &[String] = &items;
+        executor.run(Arc::new(Named("coordinator")), &items).await
+    });
+    let mut workers = Vec::new();
+    for name in ["first", "second"] {
+        let joined = Arc::new(RunFolder::join(&run, &profile).unwrap());
+        let member = Member {
+            name: name.to_owned(),
+            stages: vec!["s".to_owned()],
+            stage: None,
+            units: 0,
+            draining: false,
+        };
+        let session = WorkerSession::start(joined.clone(), member, options.lease).unwrap();
+        let (options, interrupt) = (options.clone(), interrupt.clone());
+        workers.push(tokio::spawn(async move {
+            let round = loop {
+                match Round::announced(joined.journal()).unwrap() {
+                    Some(round) => break round,
+                    None => tokio::time::sleep(Duration::from_millis(5)).await,
+                }
+            };
+            assert_eq!(round.differs(Some("environment")).unwrap(), None);
+            let other = round.differs(Some("another")).unwrap().unwrap();
+            assert!(other.contains("another Python environment"), "{other}");
+            let how = (&options, &interrupt);
+            let stage = Arc::new(Named(name));
+            let end = session.work_on(how, stage, &round).await.unwrap();
+            session.leave().await.unwrap();
+            end
+        }));
+    }
+    let summary = coordinator.await.unwrap().unwrap();
+    assert_eq!((summary.done, summary.failed, summary.pending), (200, 0, 0));
+    for worker in workers {
+        assert_eq!(worker.await.unwrap(), WorkEnd::RoundEnded);
+    }
+    let units = folder.journal().units("s").unwrap();
+    assert!(units.iter().all(|unit| unit.attempts == 1), "each unit once");
+    for name in ["coordinator", "first", "second"] {
+        let made = units.iter().filter(|unit| unit.output == Some(json!(name)));
+        assert!(made.count() > 20, "{name} has made few");
+    }
+    assert_eq!(Member::all(folder.journal()).unwrap(), []);
+}
+
+/// The first item waits until it is told to go on.
+struct Gated(Arc<tokio::sync::Notify>);
+
+#[async_trait]
+impl Stage for Gated {
+    fn name(&self) -> &'static str {
+        "s"
+    }
+
+    async fn run(&self, item: &str) -> Result<Value, Failure> {
+        if item == "first" {
+            self.0.notified().await;
+        }
+        Ok(json!(item))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unit_that_ends_its_workers_fails() {
+    let Some(profile) = postgres::profile() else {
+        return;
+    };
+    let root = tempfile::tempdir().unwrap();
+    let run = root.path().join("ends");
+    let folder =
+        RunFolder::open_in_profile(&run, "seed = 1\n", &WhenChanged::default(), Some(&profile));
+    let folder = Arc::new(folder.unwrap());
+    let options = ExecutorOptions {
+        concurrency: Some(1),
+        attempts: 2,
+        ..ExecutorOptions::default()
+    };
+    let executor = SharedExecutor::new(
+        folder.clone(),
+        options,
+        Progress::hidden(),
+        Interrupt::new(),
+    );
+    let gate = Arc::new(tokio::sync::Notify::new());
+    let stage = Arc::new(Gated(gate.clone()));
+    let coordinator = tokio::spawn(async move {
+        let items = vec!["first".to_owned(), "deadly".to_owned()];
+        executor.run(stage, &items).await
+    });
+    // A worker that leases the second unit and dies, twice.
+    let worker = RunFolder::join(&run, &profile).unwrap();
+    let now = || {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.unwrap().as_millis() as i64
+    };
+    let busy = || folder.journal().units("s").unwrap().first().map(|unit| unit.attempts);
+    while busy() != Some(1) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut deaths = 0;
+    while deaths < 2 {
+        let round = Round::announced(worker.journal()).unwrap().unwrap();
+        let offer = worker.journal().lease_offer(&round.id, "s", now(), 1);
+        if let Some(offer) = offer.unwrap() {
+            assert_eq!((offer.item.as_str(), offer.lost), ("deadly", deaths));
+            deaths += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    gate.notify_one();
+    let summary = coordinator.await.unwrap().unwrap();
+    assert_eq!((summary.done, summary.failed), (1, 1));
+    let failure = folder.journal().failures().unwrap().remove(0).failure;
+    assert!(
+        failure.detail.contains("2 attempts ended without a result"),
+        "{failure}"
+    );
+}

@@ -1,0 +1,214 @@
+//! Units that several processes may work on, and the processes.
+
+use super::super::backend::OfferStore;
+use super::super::leased::Attempt;
+use super::super::offers::{LeaseRequest, LeasedOffer, OfferCounts};
+use super::link::Link;
+use super::{PostgresJournal, unsigned};
+use crate::RunError;
+
+/// Items in one statement.
+const ITEMS: usize = 5_000;
+
+/// Unix time of the server, seconds. Workers are alive by this clock.
+const NOW: &str = "extract(epoch FROM clock_timestamp())::bigint";
+
+/// Leases the next unit. A lease that has ended without a result is counted with the offer.
+const LEASE: &str = "
+    WITH next AS (
+        SELECT offer.item, offer.failures, offer.lost, unit.lease_until > 0 AS is_lost
+        FROM offer JOIN unit ON unit.stage = offer.stage AND unit.item = offer.item
+        WHERE offer.round = $1 AND offer.stage = $2 AND offer.not_before <= $3
+          AND unit.state = 'pending' AND unit.lease_until <= $4
+        ORDER BY offer.position LIMIT 1
+        FOR UPDATE OF unit SKIP LOCKED),
+    leased AS (
+        UPDATE unit SET attempts = attempts + 1, lease_until = $5, holder = $6
+        FROM next WHERE unit.stage = $2 AND unit.item = next.item
+        RETURNING unit.attempts),
+    counted AS (
+        UPDATE offer SET lost = offer.lost + 1
+        FROM next WHERE next.is_lost AND offer.stage = $2 AND offer.item = next.item)
+    SELECT next.item, leased.attempts, next.failures, next.lost + next.is_lost::int::bigint
+    FROM next, leased";
+
+/// What this handle has leased until then, perhaps by a statement whose reply was lost.
+const OWN: &str = "
+    SELECT offer.item, unit.attempts, offer.failures, offer.lost
+    FROM offer JOIN unit ON unit.stage = offer.stage AND unit.item = offer.item
+    WHERE offer.round = $1 AND offer.stage = $2 AND unit.state = 'pending'
+      AND unit.lease_until = $3 AND unit.holder = $4";
+
+fn read_offer(row: &tokio_postgres::Row, until: i64) -> Result<LeasedOffer, RunError> {
+    let number = |column: usize| -> Result<u32, RunError> {
+        Ok(u32::try_from(row.try_get::<_, i64>(column)?).unwrap_or(u32::MAX))
+    };
+    Ok(LeasedOffer {
+        item: row.try_get(0)?,
+        attempt: number(1)?,
+        until,
+        failures: row.try_get(2)?,
+        lost: number(3)?,
+    })
+}
+
+/// Removes the workers whose time has passed. Their calls in flight become uncertain; their leases end by themselves.
+pub(super) async fn remove_dead(link: &mut Link) -> Result<(), RunError> {
+    let remove = format!(
+        "WITH dead AS (DELETE FROM member WHERE seen + seconds < {NOW} RETURNING holder)
+         UPDATE call SET state = 'uncertain'
+         WHERE state = 'in_flight' AND holder IN (SELECT holder FROM dead)"
+    );
+    link.execute(&remove, &[]).await?;
+    Ok(())
+}
+
+impl OfferStore for PostgresJournal {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn offer(&self, round: &str, stage: &str, items: &[String]) -> Result<(), RunError> {
+        let offer = "INSERT INTO offer (stage, item, round, position)
+             SELECT unit.stage, unit.item, $2::text, unit.position FROM unit
+             WHERE unit.stage = $1 AND unit.state = 'pending' AND unit.item = ANY($3)
+             ON CONFLICT (stage, item) DO UPDATE SET round = excluded.round, position = excluded.position,
+                 failures = '', not_before = 0, lost = 0";
+        for items in items.chunks(ITEMS) {
+            self.run(async |link, _| link.execute(offer, &[&stage, &round, &items]).await)?;
+        }
+        Ok(())
+    }
+
+    fn clear_offers(&self) -> Result<(), RunError> {
+        self.run(async |link, _| link.execute("DELETE FROM offer", &[]).await)?;
+        Ok(())
+    }
+
+    fn withdraw(&self, round: &str, stage: &str, item: &str) -> Result<(), RunError> {
+        let delete = "DELETE FROM offer WHERE round = $1 AND stage = $2 AND item = $3";
+        self.run(async |link, _| link.execute(delete, &[&round, &stage, &item]).await)?;
+        Ok(())
+    }
+
+    fn sweep_offers(&self, round: &str) -> Result<OfferCounts, RunError> {
+        // All parts see the table as it was before the deletion.
+        let sweep = "WITH ended AS (
+                 DELETE FROM offer USING unit
+                 WHERE offer.round = $1 AND unit.stage = offer.stage AND unit.item = offer.item
+                   AND unit.state <> 'pending'
+                 RETURNING unit.state)
+             SELECT COUNT(*) FILTER (WHERE state = 'done'), COUNT(*) FILTER (WHERE state = 'failed'),
+                 (SELECT COUNT(*) FROM offer WHERE round = $1) FROM ended";
+        let row = self.run(async |link, _| link.one(sweep, &[&round]).await)?;
+        let (done, failed) = (unsigned(row.try_get(0)?), unsigned(row.try_get(1)?));
+        Ok(OfferCounts {
+            done,
+            failed,
+            open: unsigned(row.try_get(2)?).saturating_sub(done + failed),
+        })
+    }
+
+    fn lease_offer(
+        &self,
+        request: LeaseRequest<'_>,
+        is_held: &dyn Fn(&str) -> bool,
+    ) -> Result<Option<LeasedOffer>, RunError> {
+        let LeaseRequest { round, stage, .. } = request;
+        let (millis, now, until) = (request.now_millis, request.now(), request.until);
+        self.run(async |link, repeated| {
+            if repeated {
+                let own = link
+                    .query(OWN, &[&round, &stage, &until, &self.holder])
+                    .await?;
+                for row in &own {
+                    let offer = read_offer(row, until)?;
+                    if !is_held(&offer.item) {
+                        return Ok(Some(offer));
+                    }
+                }
+            }
+            let row = link
+                .row(
+                    LEASE,
+                    &[&round, &stage, &millis, &now, &until, &self.holder],
+                )
+                .await?;
+            row.map(|row| read_offer(&row, until)).transpose()
+        })
+    }
+
+    fn postpone(
+        &self,
+        round: &str,
+        attempt: Attempt<'_>,
+        failures: &str,
+        until_millis: i64,
+    ) -> Result<(), RunError> {
+        let postpone = "UPDATE offer SET failures = $4, not_before = $5 FROM unit
+             WHERE offer.round = $1 AND offer.stage = $2 AND offer.item = $3
+               AND unit.stage = offer.stage AND unit.item = offer.item AND unit.attempts = $6";
+        let (stage, item) = (attempt.stage, attempt.item);
+        let number = i64::from(attempt.number);
+        self.run(async |link, _| {
+            let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+                [&round, &stage, &item, &failures, &until_millis, &number];
+            link.execute(postpone, &params).await
+        })?;
+        Ok(())
+    }
+
+    fn beat(&self, about: &str, seconds: i64) -> Result<(), RunError> {
+        let beat = format!(
+            "INSERT INTO member (holder, about, seconds, seen) VALUES ($1, $2, $3, {NOW})
+             ON CONFLICT (holder) DO UPDATE SET about = excluded.about, seconds = excluded.seconds, seen = excluded.seen"
+        );
+        self.run(async |link, _| link.execute(&beat, &[&self.holder, &about, &seconds]).await)?;
+        Ok(())
+    }
+
+    fn leave(&self) -> Result<(), RunError> {
+        let calls = "UPDATE call SET state = 'uncertain' WHERE state = 'in_flight' AND holder = $1";
+        let leases = "UPDATE unit SET lease_until = 0 WHERE lease_until <> 0 AND holder = $1";
+        let member = "DELETE FROM member WHERE holder = $1";
+        self.run(async |link, _| {
+            link.transaction(async |link| {
+                for statement in [calls, leases, member] {
+                    link.execute(statement, &[&self.holder]).await?;
+                }
+                Ok(())
+            })
+            .await
+        })
+    }
+
+    fn members(&self) -> Result<Vec<String>, RunError> {
+        // A journal that an older version made has no such table.
+        let known = "SELECT to_regclass('member') IS NOT NULL";
+        let alive = format!(
+            "SELECT about FROM member WHERE seen + seconds >= {NOW} ORDER BY about, holder"
+        );
+        let rows = self.run(async |link, _| {
+            match link.one(known, &[]).await?.try_get::<_, bool>(0)? {
+                true => link.query(&alive, &[]).await,
+                false => Ok(Vec::new()),
+            }
+        })?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    fn remove_dead_members(&self) -> Result<(), RunError> {
+        self.run(async |link, _| remove_dead(link).await)
+    }
+
+    fn has_calls_elsewhere(&self) -> Result<bool, RunError> {
+        // A worker that is silent returns nothing, also before it is removed.
+        let any = format!(
+            "SELECT EXISTS (SELECT 1 FROM call WHERE state = 'in_flight' AND holder <> $1
+                 AND NOT EXISTS (SELECT 1 FROM member
+                     WHERE member.holder = call.holder AND member.seen + member.seconds < {NOW}))"
+        );
+        let row = self.run(async |link, _| link.one(&any, &[&self.holder]).await)?;
+        Ok(row.try_get(0)?)
+    }
+}

@@ -1,0 +1,188 @@
+//! What a worker process does beside the units: it registers, works on rounds, and drains.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
+
+use super::announcement::Round;
+use super::unit_loop::{AttemptEnd, UnitLoop};
+use crate::{ExecutorOptions, Interrupt, Journal, RunError, RunFolder, Stage, Urgency};
+
+/// How often a worker looks for offers, and whether its round goes on.
+const POLL: Duration = Duration::from_millis(250);
+
+/// A worker, as `pybench status` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Host and process.
+    pub name: String,
+    /// Stages that it takes units of.
+    pub stages: Vec<String>,
+    /// Stage of the round that it works on.
+    pub stage: Option<String>,
+    /// Units in work.
+    pub units: usize,
+    /// Whether it takes no further units.
+    pub draining: bool,
+}
+
+impl Member {
+    /// The workers of a run that are alive.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn all(journal: &Journal) -> Result<Vec<Self>, RunError> {
+        let members = journal.members()?.into_iter();
+        members
+            .map(|about| Ok(serde_json::from_str(&about)?))
+            .collect()
+    }
+}
+
+/// How the work on a round ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkEnd {
+    /// The coordinator offers nothing more.
+    RoundEnded,
+    /// The worker is asked to end.
+    Drained,
+}
+
+/// A worker that is registered in the journal of a run, until it is dropped or leaves.
+#[derive(Debug)]
+pub struct WorkerSession {
+    folder: Arc<RunFolder>,
+    member: Arc<Mutex<Member>>,
+    heartbeat: JoinHandle<()>,
+}
+
+impl WorkerSession {
+    /// Registers this process; without a sign of life it is taken for dead after `lease`.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub fn start(
+        folder: Arc<RunFolder>,
+        member: Member,
+        lease: Duration,
+    ) -> Result<Self, RunError> {
+        let member = Arc::new(Mutex::new(member));
+        beat(&folder, &member, lease)?;
+        let (beating, own) = (folder.clone(), member.clone());
+        let heartbeat = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(lease / 3).await;
+                if let Err(error) = beat(&beating, &own, lease) {
+                    tracing::warn!("cannot tell the run that this worker is alive: {error}");
+                }
+            }
+        });
+        Ok(Self {
+            folder,
+            member,
+            heartbeat,
+        })
+    }
+
+    /// Works on the units of a round until the coordinator ends it, or until this process is asked to end.
+    ///
+    /// # Errors
+    /// The journal cannot be accessed.
+    pub async fn work_on(
+        &self,
+        (options, interrupt): (&ExecutorOptions, &Interrupt),
+        stage: Arc<dyn Stage>,
+        round: &Round,
+    ) -> Result<WorkEnd, RunError> {
+        let options = ExecutorOptions {
+            budget: round.budget,
+            attempts: round.attempts,
+            ..options.clone()
+        };
+        let folder = self.folder.clone();
+        let journal = folder.journal();
+        let mut units = UnitLoop::new(
+            self.folder.clone(),
+            options,
+            interrupt.clone(),
+            stage,
+            round.clone(),
+        )?;
+        let mut poll = tokio::time::interval(POLL);
+        let mut is_open = true;
+        loop {
+            let draining = interrupt.requested();
+            if is_open && !draining {
+                units.start_more()?;
+            }
+            {
+                let mut member = self.member();
+                member.stage = Some(round.stage.clone());
+                member.units = units.len();
+                member.draining = draining;
+            }
+            if units.is_empty() && (draining || !is_open) {
+                break;
+            }
+            tokio::select! {
+                end = units.next() => match end.transpose()? {
+                    Some(AttemptEnd::Stop(reason)) => {
+                        let reason: RunError = reason.into();
+                        tracing::warn!("the stage {} stops: {reason}", round.stage);
+                        is_open = false;
+                    }
+                    Some(AttemptEnd::Ended | AttemptEnd::Pending) | None => {}
+                },
+                () = interrupt.wait(Urgency::Now) => {
+                    units.shutdown().await;
+                    break;
+                }
+                () = interrupt.wait(Urgency::Finish), if !draining => {}
+                _ = poll.tick() => {
+                    let now = Round::announced(journal)?;
+                    is_open = is_open && now.is_some_and(|now| now.id == round.id);
+                }
+            }
+        }
+        let mut member = self.member();
+        (member.stage, member.units) = (None, 0);
+        Ok(match interrupt.requested() {
+            true => WorkEnd::Drained,
+            false => WorkEnd::RoundEnded,
+        })
+    }
+
+    /// Ends the registration. Calls in flight become uncertain.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub async fn leave(mut self) -> Result<(), RunError> {
+        self.heartbeat.abort();
+        // A beat after this would register the worker again.
+        let _ = (&mut self.heartbeat).await;
+        self.folder.journal().leave()
+    }
+
+    fn member(&self) -> MutexGuard<'_, Member> {
+        locked(&self.member)
+    }
+}
+
+impl Drop for WorkerSession {
+    fn drop(&mut self) {
+        self.heartbeat.abort();
+    }
+}
+
+fn beat(folder: &RunFolder, member: &Mutex<Member>, lease: Duration) -> Result<(), RunError> {
+    let about = serde_json::to_string(&*locked(member))?;
+    let seconds = i64::try_from(lease.as_secs()).unwrap_or(i64::MAX).max(1);
+    folder.journal().beat(&about, seconds)
+}
+
+fn locked(member: &Mutex<Member>) -> MutexGuard<'_, Member> {
+    // Plain values cannot be left inconsistent by a panic.
+    member.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,83 @@
+//! Where the files of a run are kept for other machines: content-addressed files and artifacts.
+//!
+//! A key names its content by digest, so that a file is never replaced and two processes that store one at the same time
+//! store the same. The journal says which digest an artifact has, so that a half-written one is never read. The run folder
+//! holds the files that this machine has made or read.
+
+mod folder;
+mod s3;
+
+use std::fmt::Debug;
+use std::path::Path;
+
+use crate::RunError;
+
+pub use self::folder::FolderStore;
+pub use self::s3::{ObjectServer, S3Store};
+
+/// Files by key. Every implementation passes the tests in `src/cluster/tests/cluster/store.rs`.
+pub trait Store: Debug + Send + Sync {
+    /// Stores the file at `path`, unless the store has the key. Readers see the whole file or none.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] for a wrong key; the file cannot be read, or the store cannot be written.
+    fn put(&self, key: &str, path: &Path) -> Result<(), RunError>;
+
+    /// Copies a file to `path`, which appears when it is complete; `false` if the store does not have it.
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    fn fetch(&self, key: &str, path: &Path) -> Result<bool, RunError>;
+
+    /// Size in bytes; `None` if the store does not have the key.
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    fn size(&self, key: &str) -> Result<Option<u64>, RunError>;
+
+    /// Keys below a folder, sorted.
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    fn list(&self, folder: &str) -> Result<Vec<String>, RunError>;
+
+    /// Deletes a file; one that is missing is no error.
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    fn delete(&self, key: &str) -> Result<(), RunError>;
+
+    /// Name of the store, for messages.
+    fn describe(&self) -> String;
+}
+
+/// Checks a key: parts of letters, digits, `-`, `_` and `.`, separated by `/`. A part does not begin with a dot, so that
+/// no key leaves the store or names an unfinished file.
+fn check_key(key: &str) -> Result<(), RunError> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_part =
+        |part: &str| !part.is_empty() && !part.starts_with('.') && part.chars().all(allowed);
+    match key.split('/').all(is_part) && key.len() <= 512 {
+        true => Ok(()),
+        false => Err(RunError::BadInput(format!(
+            "{key:?} is no key of a store: it has parts of letters, digits, `-`, `_` and `.`, separated by `/`"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_stay_within_the_store() {
+        for good in ["a", "files/ab/abcd", "artifacts/tasks.jsonl/0f", "a-b_c.d/e"] {
+            assert!(check_key(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "", "/a", "a/", "a//b", "..", "a/../b", ".tmp-1", "a/.b", "a b", "ü", "a\\b",
+        ] {
+            assert!(check_key(bad).is_err(), "{bad}");
+        }
+    }
+}

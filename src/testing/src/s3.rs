@@ -1,0 +1,51 @@
+//! An S3 server for the tests of one program.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use pybench_cluster::{Cluster, install_seaweedfs};
+use pybench_run::ObjectServer;
+
+use crate::{postgres, skip};
+
+/// The server, which ends with this process.
+struct TestServer {
+    server: ObjectServer,
+    /// Ends the server and deletes its data once its standard input is closed.
+    _watch: Child,
+}
+
+/// A server of this program. `None`, and the test is skipped, if it cannot be installed.
+pub fn server() -> Option<ObjectServer> {
+    static SERVER: OnceLock<Option<TestServer>> = OnceLock::new();
+    let server = SERVER.get_or_init(|| match install_seaweedfs(&postgres::find_uv()) {
+        Ok(programs) => Some(start(&programs)),
+        Err(error) => {
+            // Its package is not pinned yet; then this is `missing_tool`.
+            skip::unavailable(error);
+            None
+        }
+    });
+    server.as_ref().map(|test| test.server.clone())
+}
+
+fn start(programs: &Path) -> TestServer {
+    let folder = postgres::folder();
+    let cluster = Cluster::new(&folder).unwrap();
+    let server = cluster.start_store(programs, None, None).unwrap();
+    let script = "cat >/dev/null; read -r pid <\"$1/seaweedfs.pid\"; kill -KILL \"$pid\"
+        for _ in $(seq 100); do [ -s \"/proc/$pid/cmdline\" ] || break; sleep 0.1; done; rm -rf \"$1\"";
+    let watch = Command::new("sh")
+        .args(["-c", script, "sh"])
+        .arg(&folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    TestServer {
+        server,
+        _watch: watch,
+    }
+}
