@@ -262,8 +262,8 @@ fn endpoint<T>(
     let (folder, cap) = (context.folder.clone(), context.options.budget);
     let processes = folder.workers().map_or(1, |workers| workers.processes());
     let limits = Limits::of(choice).shared_by(processes);
-    let metered = build(model, more, limits, folder, cap, name)
-        .with_interrupt(context.interrupt.clone());
+    let metered =
+        build(model, more, limits, folder, cap, name).with_interrupt(context.interrupt.clone());
     Ok(match recipe.rollout.reuse {
         false => metered,
         true => {

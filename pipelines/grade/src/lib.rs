@@ -22,8 +22,8 @@ use pybench_checks::selection::{TrajectoryFeatures, select};
 use pybench_run::artifacts::stage::{GRADE, ROLLOUT};
 use pybench_run::artifacts::{Index, TASKS, TRAJECTORIES, VERDICTS};
 use pybench_run::{
-    Failure, FailureKind, Filter, FoldedLog, Items, Journal, RunContext, RunError,
-    RunFolder, Stage, StageSummary, UnitState,
+    Failure, FailureKind, Filter, FoldedLog, Items, Journal, RunContext, RunError, RunFolder,
+    Stage, StageSummary, UnitState,
 };
 use pybench_types::id::{CompactDigest, Digest};
 use pybench_types::task::Task;

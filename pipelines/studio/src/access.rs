@@ -54,8 +54,8 @@ impl Token {
 
     /// Whether a program sent it. Pages of other sites cannot.
     fn is_in_header(&self, headers: &HeaderMap) -> bool {
-        let mut bearer = texts(headers, AUTHORIZATION)
-            .filter_map(|value| value.strip_prefix("Bearer "));
+        let mut bearer =
+            texts(headers, AUTHORIZATION).filter_map(|value| value.strip_prefix("Bearer "));
         bearer.any(|given| self.is(given.trim()))
     }
 

@@ -599,10 +599,16 @@ mod tests {
             (&json!("evaluation"), &json!(3))
         );
         let failed = studio.json("/api/data/y?strict=failed").await;
-        assert_eq!((&failed["total"], &failed["rows"][0]["task"]), (&json!(1), &json!("s/2")));
+        assert_eq!(
+            (&failed["total"], &failed["rows"][0]["task"]),
+            (&json!(1), &json!("s/2"))
+        );
         let view = studio.json("/api/data/y/2").await;
         let evaluation = &view["evaluation"];
-        assert_eq!(evaluation["scores"], json!([{"score": "strict", "passed": false}]));
+        assert_eq!(
+            evaluation["scores"],
+            json!([{"score": "strict", "passed": false}])
+        );
         assert_eq!(evaluation["checks"][0]["found"], "2");
         assert_eq!(view["turns"][0]["cells"][0]["code"], "2");
         let failed = studio.json("/api/data/y/3").await;
@@ -615,14 +621,28 @@ mod tests {
         assert_eq!(json!(counts), json!([3, 2, 1, 0]));
         assert!((compared["p"].as_f64().unwrap() - 1.0).abs() < 1e-12);
         assert_eq!(compared["tasks"][0]["task"], "s/2");
-        let pair = studio.json("/api/compare/pair?a=x&a_number=1&b=y&b_number=2").await;
-        assert_eq!((&pair["first"], &pair["first_code"]), (&json!(1), &json!(1)));
+        let pair = studio
+            .json("/api/compare/pair?a=x&a_number=1&b=y&b_number=2")
+            .await;
+        assert_eq!(
+            (&pair["first"], &pair["first_code"]),
+            (&json!(1), &json!(1))
+        );
         for (path, expected) in [
             ("/api/compare?a=x&b=nothing", StatusCode::NOT_FOUND),
-            ("/api/compare?a=x&b=y&measure=verdict", StatusCode::BAD_REQUEST),
+            (
+                "/api/compare?a=x&b=y&measure=verdict",
+                StatusCode::BAD_REQUEST,
+            ),
             ("/api/compare?a=x&b=y&c=z", StatusCode::BAD_REQUEST),
-            ("/api/compare/pair?a=x&a_number=1&b=y", StatusCode::BAD_REQUEST),
-            ("/api/compare/pair?a=x&a_number=1&b=y&b_number=9", StatusCode::NOT_FOUND),
+            (
+                "/api/compare/pair?a=x&a_number=1&b=y",
+                StatusCode::BAD_REQUEST,
+            ),
+            (
+                "/api/compare/pair?a=x&a_number=1&b=y&b_number=9",
+                StatusCode::NOT_FOUND,
+            ),
         ] {
             assert_eq!(studio.get(path).await.0, expected, "{path}");
         }
@@ -632,8 +652,14 @@ mod tests {
     async fn decisions_are_saved_counted_and_filtered() {
         let studio = evaluations();
         let bearer = format!("Bearer {}", studio.token.text());
-        let program = [("authorization", &*bearer), ("content-type", "application/json")];
-        let (first, second) = (studio.id("/api/data/x/1").await, studio.id("/api/data/x/2").await);
+        let program = [
+            ("authorization", &*bearer),
+            ("content-type", "application/json"),
+        ];
+        let (first, second) = (
+            studio.id("/api/data/x/1").await,
+            studio.id("/api/data/x/2").await,
+        );
         for (path, id, reviewer, what) in [
             ("/api/data/x/1/review", &first, "ann", "accept"),
             ("/api/data/x/1/review", &first, "bob", "reject"),
@@ -644,7 +670,8 @@ mod tests {
             let (status, answer) = studio.put(path, &body, &program).await;
             assert_eq!((status, &answer), (StatusCode::OK, &body));
         }
-        let total = async |query: &str| studio.json(&format!("/api/data/x?{query}")).await["total"].clone();
+        let total =
+            async |query: &str| studio.json(&format!("/api/data/x?{query}")).await["total"].clone();
         assert_eq!(total("review=undecided&reviewer=ann").await, 1);
         assert_eq!(total("review=undecided&reviewer=eve").await, 3);
         assert_eq!(total("review=disputed").await, 1);
@@ -652,17 +679,31 @@ mod tests {
         assert_eq!(total("review=undecided&reviewer=eve&after=1").await, 2);
         let summary = studio.json("/api/data/x/reviews").await;
         let agreement = &summary["agreements"][0];
-        assert_eq!((&agreement["items"], &agreement["agree"]), (&json!(2), &json!(0.5)));
+        assert_eq!(
+            (&agreement["items"], &agreement["agree"]),
+            (&json!(2), &json!(0.5))
+        );
         let view = studio.json("/api/data/x/1").await;
-        assert_eq!((view["reviews"].as_array().unwrap().len(), &view["reviewable"]), (2, &json!(true)));
+        assert_eq!(
+            (
+                view["reviews"].as_array().unwrap().len(),
+                &view["reviewable"]
+            ),
+            (2, &json!(true))
+        );
 
         let stale = decision(&second, "ann", json!("accept"));
         let (status, _) = studio.put("/api/data/x/1/review", &stale, &program).await;
         assert_eq!(status, StatusCode::CONFLICT);
         let nameless = decision(&first, "", json!("accept"));
-        let (status, answer) = studio.put("/api/data/x/1/review", &nameless, &program).await;
+        let (status, answer) = studio
+            .put("/api/data/x/1/review", &nameless, &program)
+            .await;
         assert_eq!(status, StatusCode::BAD_REQUEST);
-        assert!(answer["message"].as_str().unwrap().contains("`reviewer`"), "{answer}");
+        assert!(
+            answer["message"].as_str().unwrap().contains("`reviewer`"),
+            "{answer}"
+        );
         let long = decision(&first, "ann", json!("x".repeat(MAX_BODY)));
         let (status, _) = studio.put("/api/data/x/1/review", &long, &program).await;
         assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
@@ -674,27 +715,57 @@ mod tests {
         let id = studio.id("/api/data/x/1").await;
         let body = decision(&id, "ann", json!("accept"));
         let secret = studio.token.text();
-        let (bearer, cookie) = (format!("Bearer {secret}"), format!("pybench_studio_80={secret}"));
+        let (bearer, cookie) = (
+            format!("Bearer {secret}"),
+            format!("pybench_studio_80={secret}"),
+        );
         let own = ("origin", "http://127.0.0.1:80");
-        let (host, json_type) = (("host", "127.0.0.1:80"), ("content-type", "application/json"));
+        let (host, json_type) = (
+            ("host", "127.0.0.1:80"),
+            ("content-type", "application/json"),
+        );
         let (bearer, cookie) = (("authorization", &*bearer), ("cookie", &*cookie));
         for (headers, expected) in [
             (&[host, own, json_type][..], StatusCode::UNAUTHORIZED),
             // A form of another site, or a page without an origin.
             (&[host, cookie, json_type], StatusCode::FORBIDDEN),
-            (&[host, cookie, json_type, ("origin", "null")], StatusCode::FORBIDDEN),
-            (&[host, cookie, json_type, ("origin", "http://127.0.0.1:81")], StatusCode::FORBIDDEN),
-            (&[host, cookie, json_type, ("origin", "http://evil.example")], StatusCode::FORBIDDEN),
+            (
+                &[host, cookie, json_type, ("origin", "null")],
+                StatusCode::FORBIDDEN,
+            ),
+            (
+                &[host, cookie, json_type, ("origin", "http://127.0.0.1:81")],
+                StatusCode::FORBIDDEN,
+            ),
+            (
+                &[host, cookie, json_type, ("origin", "http://evil.example")],
+                StatusCode::FORBIDDEN,
+            ),
             (&[host, cookie, own], StatusCode::UNSUPPORTED_MEDIA_TYPE),
-            (&[host, cookie, own, ("content-type", "text/plain")], StatusCode::UNSUPPORTED_MEDIA_TYPE),
-            (&[host, bearer, ("content-type", "application/x-www-form-urlencoded")], StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            (
+                &[host, cookie, own, ("content-type", "text/plain")],
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            ),
+            (
+                &[
+                    host,
+                    bearer,
+                    ("content-type", "application/x-www-form-urlencoded"),
+                ],
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            ),
         ] {
             let (status, _) = studio.put("/api/data/x/1/review", &body, headers).await;
             assert_eq!(status, expected, "{headers:?}");
         }
         let summary = studio.json("/api/data/x/reviews").await;
         assert_eq!(summary["reviewers"], json!([]));
-        let page = [host, cookie, own, ("content-type", "application/json; charset=utf-8")];
+        let page = [
+            host,
+            cookie,
+            own,
+            ("content-type", "application/json; charset=utf-8"),
+        ];
         let (status, _) = studio.put("/api/data/x/1/review", &body, &page).await;
         assert_eq!(status, StatusCode::OK);
         // Nothing else can be written.
@@ -708,11 +779,17 @@ mod tests {
         let view = dataset.json("/api/data/d/1").await;
         assert_eq!(view["reviewable"], false);
         let bearer = format!("Bearer {}", dataset.token.text());
-        let program = [("authorization", &*bearer), ("content-type", "application/json")];
+        let program = [
+            ("authorization", &*bearer),
+            ("content-type", "application/json"),
+        ];
         let body = decision(&"0".repeat(64), "ann", json!("accept"));
         let (status, answer) = dataset.put("/api/data/d/1/review", &body, &program).await;
         assert_eq!(status, StatusCode::BAD_REQUEST);
-        assert!(answer["message"].as_str().unwrap().contains("open the run"), "{answer}");
+        assert!(
+            answer["message"].as_str().unwrap().contains("open the run"),
+            "{answer}"
+        );
         for path in ["/api/data/d/reviews", "/api/data/d?review=undecided"] {
             assert_eq!(dataset.get(path).await.0, StatusCode::BAD_REQUEST, "{path}");
         }

@@ -175,11 +175,7 @@ struct Shared<'a> {
 ///
 /// # Errors
 /// [`RunError::BadInput`] if they share no task, neither has results, or the measure is unknown.
-pub(crate) fn compare(
-    a: &Index,
-    b: &Index,
-    query: &CompareQuery,
-) -> Result<Comparison, RunError> {
+pub(crate) fn compare(a: &Index, b: &Index, query: &CompareQuery) -> Result<Comparison, RunError> {
     let (measures, measure) = measures(a, b, query)?;
     let of_a = by_task(a.outcomes(measure.name(), &query.a_teacher)?);
     let of_b = by_task(b.outcomes(measure.name(), &query.b_teacher)?);
@@ -399,14 +395,21 @@ mod tests {
         ];
         let (a, b) = (index(folder.path(), "x", &x), index(folder.path(), "y", &y));
         let found = compare(&a, &b, &query()).unwrap();
-        assert_eq!((found.measure, &*found.measures), (Measure::Strict, &[Measure::Strict][..]));
+        assert_eq!(
+            (found.measure, &*found.measures),
+            (Measure::Strict, &[Measure::Strict][..])
+        );
         assert_eq!((found.shared, found.compared, found.total), (5, 4, 5));
         assert_eq!((found.a_better, found.b_better), (2, 1));
         // Two of three fair coins, or more extreme, in either direction.
         assert!((found.p - 1.0).abs() < 1e-12);
         assert_eq!((found.a.rate, found.b.rate), (Some(0.75), Some(0.5)));
         assert_eq!((found.a.tasks, found.a.attempts), (6, 6));
-        let order: Vec<_> = found.tasks.iter().map(|one| (&*one.task, one.winner)).collect();
+        let order: Vec<_> = found
+            .tasks
+            .iter()
+            .map(|one| (&*one.task, one.winner))
+            .collect();
         assert_eq!(
             order,
             [
@@ -466,9 +469,8 @@ mod tests {
 
     #[test]
     fn several_attempts_count_by_their_share_and_the_telling_one_is_shown() {
-        let attempts = |results: &[Option<bool>]| {
-            Attempts((1..).zip(results.iter().copied()).collect())
-        };
+        let attempts =
+            |results: &[Option<bool>]| Attempts((1..).zip(results.iter().copied()).collect());
         let (yes, no) = (Some(true), Some(false));
         let a = attempts(&[no, None, yes, yes]);
         let b = attempts(&[yes, no, None, no]);

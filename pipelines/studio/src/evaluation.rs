@@ -179,7 +179,10 @@ pub(crate) mod tests {
         else {
             panic!("{found:?}")
         };
-        assert!(trajectory.is_none() && problem.contains("damaged"), "{problem}");
+        assert!(
+            trajectory.is_none() && problem.contains("damaged"),
+            "{problem}"
+        );
     }
 
     #[test]

@@ -115,7 +115,8 @@ impl Review {
         let long = |text: &str, most: usize| text.chars().count() > most;
         if !is_id {
             return Some(
-                "`trajectory` is no id of a trajectory (64 lowercase hexadecimal digits)".to_owned(),
+                "`trajectory` is no id of a trajectory (64 lowercase hexadecimal digits)"
+                    .to_owned(),
             );
         }
         if bad_name || long(name, MAX_NAME) {
@@ -187,9 +188,7 @@ pub(crate) fn filter(
         "undecided" => IdFilter::Except(among(&|_| true)),
         "accepted" => IdFilter::Among(among(&|all| all.contains(&accept))),
         "rejected" => IdFilter::Among(among(&|all| all.contains(&reject))),
-        "disputed" => {
-            IdFilter::Among(among(&|all| all.contains(&accept) && all.contains(&reject)))
-        }
+        "disputed" => IdFilter::Among(among(&|all| all.contains(&accept) && all.contains(&reject))),
         other => {
             return Err(RunError::BadInput(format!(
                 "`review` is `{other}`; expected undecided, accepted, rejected or disputed"
@@ -323,10 +322,7 @@ mod tests {
         assert!(journal.lease("rollout", &item[0], 0, 60).unwrap());
         review(1, "ann", ACCEPT).save(folder.path()).unwrap();
         // The lease is the other process' own.
-        assert_eq!(
-            journal.leased_until("rollout", &item[0]).unwrap(),
-            Some(60)
-        );
+        assert_eq!(journal.leased_until("rollout", &item[0]).unwrap(), Some(60));
         let output = serde_json::json!(1);
         journal.complete("rollout", &item[0], &output).unwrap();
         assert_eq!(read_all(folder.path()).unwrap().len(), 1);
@@ -423,7 +419,9 @@ mod tests {
         assert!(low < 0.4 && 0.4 < high);
         assert_eq!(found.labels, [("good".to_owned(), 1)]);
         // All trajectories of one task: one cluster, which says nothing about the spread.
-        let tasks = reviews.iter().map(|one| (one.trajectory.clone(), "t".to_owned()));
+        let tasks = reviews
+            .iter()
+            .map(|one| (one.trajectory.clone(), "t".to_owned()));
         let one_task = summary(&reviews, &tasks.collect());
         let (low, high) = one_task.agreements[0].interval.unwrap();
         assert_eq!(low, high);

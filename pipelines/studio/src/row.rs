@@ -270,7 +270,8 @@ mod tests {
             "inputs": [{"path": "data/a.CSV", "id": "0".repeat(64), "size": 1}],
         });
         let of = |attempt: &serde_json::Value| {
-            let record = json!({"evaluation": {"attempt": attempt, "trajectory": null, "problem": ""}});
+            let record =
+                json!({"evaluation": {"attempt": attempt, "trajectory": null, "problem": ""}});
             Row::new(1, &serde_json::from_value(record).unwrap())
         };
         let row = of(&attempt);

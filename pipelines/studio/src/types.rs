@@ -92,7 +92,10 @@ fn named(name: &Value, schema: &Value) -> String {
     match name.as_str() {
         Some("integer" | "number") => "number".to_owned(),
         Some(name @ ("string" | "boolean" | "null")) => name.to_owned(),
-        Some("array") => match (items("prefixItems").and_then(Value::as_array), items("items")) {
+        Some("array") => match (
+            items("prefixItems").and_then(Value::as_array),
+            items("items"),
+        ) {
             (Some(items), _) => {
                 let items: Vec<String> = items.iter().map(type_of).collect();
                 format!("[{}]", items.join(", "))
@@ -161,5 +164,8 @@ fn schemas_become_types() {
     assert!(!types.contains("unknown;"), "{types}");
     // What is left out if it is empty.
     let verdict = types.split("export interface Verdict {").nth(1).unwrap();
-    assert!(verdict.split('}').next().unwrap().contains("  opinion?: "), "{types}");
+    assert!(
+        verdict.split('}').next().unwrap().contains("  opinion?: "),
+        "{types}"
+    );
 }

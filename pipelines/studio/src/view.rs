@@ -173,8 +173,8 @@ impl View {
             } => {
                 let files = |files: &[OutputFile]| -> Vec<FileView> {
                     let files = files.iter();
-                    let files =
-                        files.map(|file| FileView::new(&file.path, file.id.as_str(), Some(file.size)));
+                    let files = files
+                        .map(|file| FileView::new(&file.path, file.id.as_str(), Some(file.size)));
                     files.collect()
                 };
                 let trajectory = trajectory.as_deref();

@@ -169,7 +169,11 @@ impl Joined {
         let (context, recipe) = context(args, process, root)?;
         let folder = context.folder.clone();
         let settings = folder.workers().unwrap_or_default();
-        check_room(&context.recipe, &settings, Member::all(folder.journal())?.len())?;
+        check_room(
+            &context.recipe,
+            &settings,
+            Member::all(folder.journal())?.len(),
+        )?;
         check_keys(&context.recipe)?;
         crate::environment(&context).await?;
         let member = Member {
@@ -245,7 +249,9 @@ impl Joined {
         round: &Round,
     ) -> Result<Arc<dyn Stage>, RunError> {
         let refuse = |why: Option<String>| match why {
-            Some(why) => Err(RunError::Conflict(format!("this worker takes no units: {why}"))),
+            Some(why) => Err(RunError::Conflict(format!(
+                "this worker takes no units: {why}"
+            ))),
             None => Ok(()),
         };
         refuse(round.differs(None)?)?;

@@ -75,7 +75,10 @@ fn run(args: &ClusterArgs) -> Result<(), RunError> {
             if store {
                 let store = cluster.up_store(&install_seaweedfs(&uv)?, store_port)?;
                 let endpoint = store.endpoint.as_deref().unwrap_or_default();
-                cli::print(&format!("SeaweedFS answers on {endpoint}; bucket: {}\n", store.bucket))?;
+                cli::print(&format!(
+                    "SeaweedFS answers on {endpoint}; bucket: {}\n",
+                    store.bucket
+                ))?;
             }
             cli::print(&up_text(&started))
         }

@@ -48,8 +48,9 @@ impl<'a> SeaweedFs<'a> {
         let wrap = || RunError::io(self.data.display().to_string());
         fs::create_dir(&self.data).map_err(wrap())?;
         match self.user {
-            Some(user) => std::os::unix::fs::chown(&self.data, Some(user.uid), Some(user.gid))
-                .map_err(wrap()),
+            Some(user) => {
+                std::os::unix::fs::chown(&self.data, Some(user.uid), Some(user.gid)).map_err(wrap())
+            }
             None => Ok(()),
         }
     }

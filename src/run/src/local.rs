@@ -19,8 +19,8 @@ use self::worker::{UnitEnd, Worker};
 pub(crate) use self::worker::{log_failure, panicked, reason_to_stop, wait_after};
 use super::progress::SharedProgress;
 use super::{
-    Bottleneck, BudgetCap, Executor, FoldedLog, InFlight, Interrupt, Items, Journal, Progress, Recipe,
-    RequestCounts, RetryFailed, RunError, RunFolder, Stage, StageSummary, Urgency,
+    Bottleneck, BudgetCap, Executor, FoldedLog, InFlight, Interrupt, Items, Journal, Progress,
+    Recipe, RequestCounts, RetryFailed, RunError, RunFolder, Stage, StageSummary, Urgency,
 };
 
 /// How units are executed.
@@ -315,7 +315,6 @@ impl<'a> StageRun<'a> {
         self.limited_by = None;
         self.stop.send_replace(true);
     }
-
 }
 
 /// What is left of the time budget of a run; `None` if there is no budget.

@@ -462,7 +462,13 @@ impl ModelChoice {
     pub fn has_rate_limits(&self) -> bool {
         matches!(
             self,
-            Self::Openai { requests_per_minute: Some(_), .. } | Self::Openai { tokens_per_minute: Some(_), .. }
+            Self::Openai {
+                requests_per_minute: Some(_),
+                ..
+            } | Self::Openai {
+                tokens_per_minute: Some(_),
+                ..
+            }
         )
     }
 

@@ -71,7 +71,12 @@ mod tests {
 
     #[test]
     fn keys_stay_within_the_store() {
-        for good in ["a", "files/ab/abcd", "artifacts/tasks.jsonl/0f", "a-b_c.d/e"] {
+        for good in [
+            "a",
+            "files/ab/abcd",
+            "artifacts/tasks.jsonl/0f",
+            "a-b_c.d/e",
+        ] {
             assert!(check_key(good).is_ok(), "{good}");
         }
         for bad in [

@@ -202,7 +202,10 @@ async fn killed_and_stopped_workers_change_nothing() {
         .collect();
     let working = Instant::now();
     while server.calls().is_empty() {
-        assert!(working.elapsed() < Duration::from_secs(120), "nothing begins");
+        assert!(
+            working.elapsed() < Duration::from_secs(120),
+            "nothing begins"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
     std::thread::sleep(Duration::from_millis(1_000));
@@ -241,7 +244,10 @@ async fn killed_and_stopped_workers_change_nothing() {
     );
     assert_eq!(count(&shared, "call WHERE state = 'in_flight'"), 0);
     assert_eq!(count(&shared, "unit WHERE state <> 'done'"), 0);
-    eprintln!("{} requests for {asked} calls, {spent:?}", requests(&server));
+    eprintln!(
+        "{} requests for {asked} calls, {spent:?}",
+        requests(&server)
+    );
 }
 
 /// The amount that a call requested and did not get, from the last message about the budget.
@@ -268,7 +274,9 @@ async fn eight_workers_keep_the_budget() {
     };
     let (_, asked) = local_run(&server, &tasks, &text(1_000_000)).await;
     // What the first call reserves.
-    let tiny = RunFixture::bare(&text(1)).program("synthesize", &[]).output();
+    let tiny = RunFixture::bare(&text(1))
+        .program("synthesize", &[])
+        .output();
     let reserved = wanted(&tiny.unwrap());
     assert_eq!(requests(&server), 0);
 
@@ -392,7 +400,10 @@ async fn a_drained_worker_gives_its_units_back_and_nothing_is_paid_twice() {
     let mut coordinating = coordinator(&shared, &profile).spawn().unwrap();
     let working = Instant::now();
     while requests(&server) < 4 {
-        assert!(working.elapsed() < Duration::from_secs(120), "nothing begins");
+        assert!(
+            working.elapsed() < Duration::from_secs(120),
+            "nothing begins"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
     drain(&mut workers[0]);

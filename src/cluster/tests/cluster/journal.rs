@@ -750,5 +750,8 @@ fn a_postponed_unit_keeps_its_failures_and_waits(place: &dyn Place) {
         .unwrap();
     drop(journal);
     let last = other.lease_offer("1", "s", 130_000, 10).unwrap().unwrap();
-    assert_eq!((last.item.as_str(), last.failures.as_str()), ("a", "{\"\":1}"));
+    assert_eq!(
+        (last.item.as_str(), last.failures.as_str()),
+        ("a", "{\"\":1}")
+    );
 }

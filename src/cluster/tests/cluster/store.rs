@@ -77,10 +77,7 @@ fn a_key_is_never_replaced(store: &dyn Store) {
     let files = Files::new();
     store.put("a/b", &files.write("in", b"first")).unwrap();
     store.put("a/b", &files.write("in", b"second")).unwrap();
-    assert_eq!(
-        fetched(store, "a/b", &files.path("out")).unwrap(),
-        b"first"
-    );
+    assert_eq!(fetched(store, "a/b", &files.path("out")).unwrap(), b"first");
     store.delete("a/b").unwrap();
     store.put("a/b", &files.path("in")).unwrap();
     assert_eq!(
@@ -168,7 +165,8 @@ fn a_run_folder_is_filled_from_the_store() {
         RunFolder::open_in_profile(&run, "seed = 1\n", &WhenChanged::default(), Some(&profile))
             .unwrap()
     };
-    let numbers = pybench_run::artifacts::Artifact::<u32>::new("numbers.jsonl", "a number", "count");
+    let numbers =
+        pybench_run::artifacts::Artifact::<u32>::new("numbers.jsonl", "a number", "count");
     let folder = open();
     let id = folder.store().put(b"abc").unwrap();
     numbers.write(&folder, [1, 2].map(Ok)).unwrap();

@@ -156,7 +156,10 @@ async fn workers_and_the_coordinator_share_the_units() {
         assert_eq!(worker.await.unwrap(), WorkEnd::RoundEnded);
     }
     let units = folder.journal().units("s").unwrap();
-    assert!(units.iter().all(|unit| unit.attempts == 1), "each unit once");
+    assert!(
+        units.iter().all(|unit| unit.attempts == 1),
+        "each unit once"
+    );
     for name in ["coordinator", "first", "second"] {
         let made = units.iter().filter(|unit| unit.output == Some(json!(name)));
         assert!(made.count() > 20, "{name} has made few");
@@ -214,7 +217,14 @@ async fn a_unit_that_ends_its_workers_fails() {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         since.unwrap().as_millis() as i64
     };
-    let busy = || folder.journal().units("s").unwrap().first().map(|unit| unit.attempts);
+    let busy = || {
+        folder
+            .journal()
+            .units("s")
+            .unwrap()
+            .first()
+            .map(|unit| unit.attempts)
+    };
     while busy() != Some(1) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -38,7 +38,9 @@ impl JournalPointer {
     /// The folder of the run in the bucket has the name of the schema.
     fn store(&self, profile: &Profile) -> Result<Option<Arc<dyn Store>>, RunError> {
         let server = profile.store.as_ref();
-        let store = server.map(|server| S3Store::new(server, &self.schema)).transpose()?;
+        let store = server
+            .map(|server| S3Store::new(server, &self.schema))
+            .transpose()?;
         Ok(store.map(|store| -> Arc<dyn Store> { Arc::new(store) }))
     }
 

@@ -89,7 +89,13 @@ impl Profile {
         }
         let secret = profile.store.as_mut();
         let secret = secret.and_then(|store| store.secret_key_file.as_mut());
-        for file in profile.postgres.password_file.as_mut().into_iter().chain(secret) {
+        for file in profile
+            .postgres
+            .password_file
+            .as_mut()
+            .into_iter()
+            .chain(secret)
+        {
             if let Some(folder) = path.parent() {
                 *file = folder.join(&*file);
             }

@@ -33,7 +33,11 @@ impl FolderStore {
 impl Store for FolderStore {
     fn put(&self, key: &str, path: &Path) -> Result<(), RunError> {
         let to = self.path(key)?;
-        create(path, &to).map_err(RunError::io(format!("{} → {}", path.display(), to.display())))
+        create(path, &to).map_err(RunError::io(format!(
+            "{} → {}",
+            path.display(),
+            to.display()
+        )))
     }
 
     fn fetch(&self, key: &str, path: &Path) -> Result<bool, RunError> {
@@ -43,7 +47,11 @@ impl Store for FolderStore {
             opened => opened.map_err(RunError::io(from.display().to_string()))?,
         };
         let copied = replace_file(path, |out| io::copy(&mut file, out).map(|_| ()));
-        copied.map_err(RunError::io(format!("{} → {}", from.display(), path.display())))?;
+        copied.map_err(RunError::io(format!(
+            "{} → {}",
+            from.display(),
+            path.display()
+        )))?;
         Ok(true)
     }
 

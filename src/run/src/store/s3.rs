@@ -177,7 +177,10 @@ impl S3Store {
         });
         let ended = waiting(|| receiver.recv());
         let ended = ended.map_err(|_| {
-            RunError::Internal(format!("{}: {what}: the requests panicked", self.describe()))
+            RunError::Internal(format!(
+                "{}: {what}: the requests panicked",
+                self.describe()
+            ))
         })?;
         ended.map_err(|error| match error {
             StoreError::Store(error) => {

@@ -49,8 +49,16 @@ async fn flips_lead_to_the_first_divergence() {
     let Some(fixture) = run().await else { return };
     let trajectory: Value = fixture.lines("trajectories.jsonl").swap_remove(0);
     let runs = tempfile::tempdir().unwrap();
-    evaluation(&runs.path().join("before"), &trajectory, &[true, false, false, true]);
-    evaluation(&runs.path().join("after"), &trajectory, &[true, true, true, true]);
+    evaluation(
+        &runs.path().join("before"),
+        &trajectory,
+        &[true, false, false, true],
+    );
+    evaluation(
+        &runs.path().join("after"),
+        &trajectory,
+        &[true, true, true, true],
+    );
     let studio = Studio::start(&["--runs-dir".as_ref(), runs.path()]).await;
 
     let list = studio.json("/api/data").await;
@@ -70,13 +78,17 @@ async fn flips_lead_to_the_first_divergence() {
     };
     let has = |text: &str| format!("document.body.innerText.includes({text:?})");
     browser.open(&studio.link).await;
-    browser.wait("!!document.querySelector('a[href=\"/compare\"]')").await;
+    browser
+        .wait("!!document.querySelector('a[href=\"/compare\"]')")
+        .await;
     browser
         .value("document.querySelector('a[href=\"/compare\"]').click()")
         .await;
     for (label, name) in [("A", "before"), ("B", "after")] {
         let option = format!("select[aria-label={label:?}] option[value={name:?}]");
-        browser.wait(&format!("!!document.querySelector({option:?})")).await;
+        browser
+            .wait(&format!("!!document.querySelector({option:?})"))
+            .await;
         let select = format!("select[aria-label={label:?}]");
         browser
             .value(&format!(
@@ -89,7 +101,12 @@ async fn flips_lead_to_the_first_divergence() {
     browser
         .wait("document.querySelectorAll('.pairs tbody tr').length === 4")
         .await;
-    assert_eq!(browser.value("document.querySelectorAll('.pairs i, .pairs b').length").await, 0);
+    assert_eq!(
+        browser
+            .value("document.querySelectorAll('.pairs i, .pairs b').length")
+            .await,
+        0
+    );
     browser.value("document.activeElement.blur()").await;
     browser.keys("f").await;
     browser
@@ -100,7 +117,12 @@ async fn flips_lead_to_the_first_divergence() {
     browser.wait("location.pathname === '/compare/pair'").await;
     browser.wait(&has("differ from turn")).await;
     // The expected value of the failed check is text.
-    assert_eq!(browser.value("document.querySelectorAll('.pair u').length").await, 0);
+    assert_eq!(
+        browser
+            .value("document.querySelectorAll('.pair u').length")
+            .await,
+        0
+    );
     browser.keys("d").await;
     browser.wait("/^#turn-\\d+$/.test(location.hash)").await;
     browser.keys("u").await;

@@ -60,7 +60,10 @@ async fn what_was_answered_as_saved_survives_a_kill() {
         .map(|one| one["reviewer"].as_str().unwrap())
         .collect();
     for reviewer in &answered {
-        assert!(stored.contains(&reviewer.as_str()), "{reviewer}: {stored:?}");
+        assert!(
+            stored.contains(&reviewer.as_str()),
+            "{reviewer}: {stored:?}"
+        );
     }
     // The pipeline still reads its journal, and knows that people worked on the run.
     let output = fixture.program("grade", &[]).output().unwrap();
@@ -78,12 +81,16 @@ async fn two_people_go_through_the_queue_by_keyboard() {
     };
     let has = |text: &str| format!("document.body.innerText.includes({text:?})");
     let saved = "document.querySelector('[role=status]')?.innerText === 'saved'";
-    let at = |number: u64| format!("location.pathname === '/review/t/{number}' && !!document.querySelector('.turn')");
+    let at = |number: u64| {
+        format!("location.pathname === '/review/t/{number}' && !!document.querySelector('.turn')")
+    };
 
     browser.open(&studio.link).await;
     browser.wait(&has("finished")).await;
     browser.open(&format!("{}/review/t", studio.url)).await;
-    browser.wait("!!document.querySelector('input[name=reviewer]')").await;
+    browser
+        .wait("!!document.querySelector('input[name=reviewer]')")
+        .await;
     browser
         .value("document.querySelector('input[name=reviewer]').focus()")
         .await;
@@ -112,7 +119,11 @@ async fn two_people_go_through_the_queue_by_keyboard() {
     browser.wait(saved).await;
     // The same key again withdraws it.
     browser.keys("x").await;
-    browser.wait(&format!("{saved} && !document.querySelector('[aria-pressed=true].rejected')")).await;
+    browser
+        .wait(&format!(
+            "{saved} && !document.querySelector('[aria-pressed=true].rejected')"
+        ))
+        .await;
     browser.keys("x").await;
     browser.wait(saved).await;
 
@@ -121,21 +132,34 @@ async fn two_people_go_through_the_queue_by_keyboard() {
         let path = format!("/api/data/t/{number}");
         let id = studio.json(&path).await["row"]["id"].clone();
         let body = decision(&id, "bob", what);
-        let answer = studio.put(&format!("{path}/review"), &body).send().await.unwrap();
+        let answer = studio
+            .put(&format!("{path}/review"), &body)
+            .send()
+            .await
+            .unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
     }
     browser.open(&format!("{}/review/t/1", studio.url)).await;
     browser.wait(&has("bob: accept")).await;
-    assert_eq!(browser.value("document.querySelectorAll('.card b').length").await, 0);
+    assert_eq!(
+        browser
+            .value("document.querySelectorAll('.card b').length")
+            .await,
+        0
+    );
     browser
         .value("document.querySelectorAll('details').forEach((one) => (one.open = true))")
         .await;
-    browser.wait("document.body.textContent.includes('50.0 %')").await;
+    browser
+        .wait("document.body.textContent.includes('50.0 %')")
+        .await;
     browser.open(&format!("{}/review/t/3", studio.url)).await;
     browser.wait(&at(3)).await;
     assert_eq!(browser.value(&has("bob: ")).await, false);
     // The list finds what they disagree on.
-    browser.open(&format!("{}/data/t?review=disputed", studio.url)).await;
+    browser
+        .open(&format!("{}/data/t?review=disputed", studio.url))
+        .await;
     browser
         .wait("document.querySelectorAll('tbody tr').length === 1 && document.querySelector('tbody a').innerText === '2'")
         .await;
@@ -153,7 +177,11 @@ async fn nobody_decides_on_rows_of_a_dataset() {
     .unwrap();
     let studio = Studio::start(&[&rows]).await;
     let body = decision(&json!("0".repeat(64)), "ann", "accept");
-    let answer = studio.put("/api/data/rows.jsonl/1/review", &body).send().await.unwrap();
+    let answer = studio
+        .put("/api/data/rows.jsonl/1/review", &body)
+        .send()
+        .await
+        .unwrap();
     assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
     assert!(answer.text().await.unwrap().contains("open the run"));
     assert!(studio.interrupt().success());

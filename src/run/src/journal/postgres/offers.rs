@@ -188,12 +188,13 @@ impl OfferStore for PostgresJournal {
         let alive = format!(
             "SELECT about FROM member WHERE seen + seconds >= {NOW} ORDER BY about, holder"
         );
-        let rows = self.run(async |link, _| {
-            match link.one(known, &[]).await?.try_get::<_, bool>(0)? {
-                true => link.query(&alive, &[]).await,
-                false => Ok(Vec::new()),
-            }
-        })?;
+        let rows =
+            self.run(
+                async |link, _| match link.one(known, &[]).await?.try_get::<_, bool>(0)? {
+                    true => link.query(&alive, &[]).await,
+                    false => Ok(Vec::new()),
+                },
+            )?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
