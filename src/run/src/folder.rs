@@ -120,7 +120,7 @@ impl RunFolder {
     /// # Errors
     /// [`RunError::Conflict`] if the journal is elsewhere; the server does not answer.
     pub fn join(root: &Path, profile: &Path) -> Result<Self, RunError> {
-        let (journal, remote) = JournalPlace::join(root, profile)?;
+        let (journal, remote) = JournalPlace::join_as_worker(root, profile)?;
         Ok(Self {
             root: root.to_owned(),
             journal,

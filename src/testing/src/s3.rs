@@ -22,8 +22,7 @@ pub fn server() -> Option<ObjectServer> {
     let server = SERVER.get_or_init(|| match install_seaweedfs(&postgres::find_uv()) {
         Ok(programs) => Some(start(&programs)),
         Err(error) => {
-            // Its package is not pinned yet; then this is `missing_tool`.
-            skip::unavailable(error);
+            skip::missing_tool(error);
             None
         }
     });

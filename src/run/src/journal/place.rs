@@ -141,7 +141,7 @@ impl JournalPlace {
     ///
     /// # Errors
     /// [`RunError::Conflict`] if the journal is in SQLite, or if the server does not have it.
-    pub(crate) fn join(
+    pub(crate) fn join_as_worker(
         root: &Path,
         profile: &Path,
     ) -> Result<(Journal, Option<Arc<dyn Store>>), RunError> {
