@@ -341,7 +341,8 @@ mod tests {
                 error => panic!("{error}"),
             }
         };
-        let cases: [(fn(&mut Review), &str); 7] = [
+        type Case = (fn(&mut Review), &'static str);
+        let cases: [Case; 7] = [
             (|one| one.trajectory = "../x".to_owned(), "`trajectory`"),
             (|one| one.reviewer = String::new(), "`reviewer`"),
             (|one| one.reviewer = "a/b".to_owned(), "`reviewer`"),

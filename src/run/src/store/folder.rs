@@ -58,7 +58,7 @@ impl Store for FolderStore {
     fn size(&self, key: &str) -> Result<Option<u64>, RunError> {
         let path = self.path(key)?;
         match fs::metadata(&path) {
-            Ok(found) => Ok(found.is_file().then(|| found.len())),
+            Ok(found) => Ok(found.is_file().then_some(found.len())),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(RunError::io(path.display().to_string())(error)),
         }
