@@ -282,6 +282,8 @@ fn stages(journal: &Journal) -> Result<Vec<StageStatus>, RunError> {
     let seconds: BTreeMap<String, f64> = journal
         .metadata_with_prefix("seconds/")?
         .into_iter()
+        // Evaluations keep the time of each attempt beside that of the stages, by its id.
+        .filter(|(name, _)| !is_id(name))
         .filter_map(|(stage, value)| Some((stage, value.as_f64()?)))
         .collect();
     let mut names = journal.stages()?;
@@ -350,8 +352,11 @@ fn describe_rejection(verdict: &Verdict) -> Option<(String, String)> {
 
 /// Shortens ids to 12 digits, which are unique within a run.
 fn short(item: &str) -> &str {
-    let is_id = item.len() == 64 && item.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if is_id { &item[..12] } else { item }
+    if is_id(item) { &item[..12] } else { item }
+}
+
+fn is_id(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Counts by name, with the first examples of each.
@@ -421,6 +426,8 @@ mod tests {
             .set_metadata("seconds/rollout", &json!(61.5))
             .unwrap();
         journal.set_metadata("seconds/shard", &json!(0.5)).unwrap();
+        let attempt = format!("seconds/{}", Digest::of_bytes(b"attempt"));
+        journal.set_metadata(&attempt, &json!(3.0)).unwrap();
         for stage in ["crawl", "rollout", "grade"] {
             journal.enqueue(stage, &names).unwrap();
         }
