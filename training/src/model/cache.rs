@@ -161,6 +161,21 @@ impl PackedLengths {
     }
 }
 
+/// Adds the new keys and values of each sequence to its cache. Returns the first of its tokens, and all its keys and values.
+fn cached(
+    extensions: &[Extension<'_>],
+    layer: usize,
+    new: [&Tensor; 2],
+) -> impl Iterator<Item = (i64, [Tensor; 2])> {
+    let mut end = 0;
+    extensions.iter().map(move |one| {
+        let (start, count) = (end, one.ids.len() as i64);
+        end += count;
+        let [k, v] = new.map(|tensor| tensor.narrow(2, start, count));
+        (start, one.cache.push(layer, &k, &v))
+    })
+}
+
 /// As [`attend_per_sequence`], by one kernel for all sequences over a copy of their caches side by side.
 fn attend_packed(
     extensions: &[Extension<'_>],
@@ -170,14 +185,9 @@ fn attend_packed(
     [q, k, v]: [&Tensor; 3],
 ) -> Tensor {
     let tokens = |part: &Tensor| part.squeeze_dim(0).transpose(0, 1);
-    let mut start = 0;
-    let cached = extensions.iter().map(|one| {
-        let count = one.ids.len() as i64;
-        let [k, v] = [k, v].map(|tensor| tensor.narrow(2, start, count));
-        start += count;
-        one.cache.push(layer, &k, &v).map(|part| tokens(&part))
-    });
-    let (keys, values): (Vec<_>, Vec<_>) = cached.map(|[k, v]| (k, v)).unzip();
+    let cached = cached(extensions, layer, [k, v]);
+    let (keys, values): (Vec<_>, Vec<_>) =
+        cached.map(|(_, [k, v])| (tokens(&k), tokens(&v))).unzip();
     let [k, v] = [keys, values].map(|parts| Tensor::cat(&parts, 0));
     let attended = fused::attend_cached(
         [&tokens(q), &k, &v],
@@ -193,14 +203,11 @@ fn attend_per_sequence(
     extensions: &[Extension<'_>],
     layer: usize,
     window: Option<i64>,
-    qkv: [&Tensor; 3],
+    [q, k, v]: [&Tensor; 3],
 ) -> Tensor {
-    let mut start = 0;
-    let parts = extensions.iter().map(|one| {
-        let count = one.ids.len() as i64;
-        let [q, k, v] = qkv.map(|tensor| tensor.narrow(2, start, count));
-        start += count;
-        let [k, v] = one.cache.push(layer, &k, &v);
+    let cached = cached(extensions, layer, [k, v]);
+    let parts = extensions.iter().zip(cached).map(|(one, (start, [k, v]))| {
+        let q = q.narrow(2, start, one.ids.len() as i64);
         attend_cached(&q, &k, &v, window)
     });
     Tensor::cat(&parts.collect::<Vec<_>>(), 2)
