@@ -122,11 +122,16 @@ struct NormLinears : Function<NormLinears> {
 
 // --- SwiGLU --------------------------------------------------------------------------------------
 
+// silu(gate) * up, in rows.
+Tensor gated(const Tensor &gate, const Tensor &up) {
+  TORCH_CHECK(gate.sizes() == up.sizes(), "a gated layer needs two arrays of one size");
+  return of(gate).gated(flat(gate), flat(up));
+}
+
 struct Swiglu : Function<Swiglu> {
   static Tensor forward(AutogradContext *context, Tensor gate, Tensor up) {
-    TORCH_CHECK(gate.sizes() == up.sizes(), "a gated layer needs two arrays of one size");
     context->save_for_backward({gate, up});
-    return of(gate).gated(flat(gate), flat(up)).view(gate.sizes());
+    return gated(gate, up).view(gate.sizes());
   }
   static variable_list backward(AutogradContext *context, variable_list gradients) {
     auto saved = context->get_saved_variables();
@@ -140,9 +145,8 @@ struct Swiglu : Function<Swiglu> {
 // SwiGLU followed by a matrix. The product is not saved.
 struct SwigluLinear : Function<SwigluLinear> {
   static Tensor forward(AutogradContext *context, Tensor gate, Tensor up, Tensor matrix) {
-    TORCH_CHECK(gate.sizes() == up.sizes(), "a gated layer needs two arrays of one size");
     context->save_for_backward({gate, up, matrix});
-    return product(of(gate).gated(flat(gate), flat(up)), matrix).view(resized(gate, matrix.size(0)));
+    return product(gated(gate, up), matrix).view(resized(gate, matrix.size(0)));
   }
   static variable_list backward(AutogradContext *context, variable_list gradients) {
     auto saved = context->get_saved_variables();
