@@ -1,6 +1,11 @@
 //! The files of WikiTableQuestions: CSV in which a backslash escapes quotes and backslashes, and lists in tab-separated
 //! files. The evaluation reads its test split, the query stage its training split.
 
+/// The repository.
+pub const REPOSITORY: &str = "https://github.com/ppasupat/WikiTableQuestions.git";
+/// The commit that both read.
+pub const COMMIT: &str = "7d455a5a707b96341ef72aff9428749d443d8aa9";
+
 /// The cells of a table by row.
 ///
 /// # Errors

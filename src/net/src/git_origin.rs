@@ -21,6 +21,12 @@ pub struct Origin {
     pub cache: &'static str,
 }
 
+/// The user's own checkout of a benchmark or task set, `$PYBENCH_SUITES/<name>`, if the variable is set.
+pub fn own_checkout(name: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("PYBENCH_SUITES").filter(|value| !value.is_empty())?;
+    Some(Path::new(&root).join(name))
+}
+
 impl Origin {
     /// Folder of the pinned checkout in the cache.
     pub fn checkout_dir(&self, cache: &Path) -> PathBuf {

@@ -19,6 +19,7 @@ pub mod wikitablequestions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pybench_net::git_origin::own_checkout;
 use pybench_run::RunError;
 use pybench_run::project::invocation;
 
@@ -70,11 +71,8 @@ impl Entry {
     /// # Errors
     /// [`RunError::BadInput`] if it does not exist.
     pub fn checkout(&self, place: &Place<'_>) -> Result<PathBuf, RunError> {
-        let folder = std::env::var_os("PYBENCH_SUITES").filter(|value| !value.is_empty());
-        let folder = match folder {
-            Some(root) => Path::new(&root).join(self.name),
-            None => self.origin.checkout_dir(place.cache),
-        };
+        let own = own_checkout(self.name);
+        let folder = own.unwrap_or_else(|| self.origin.checkout_dir(place.cache));
         if folder.is_dir() {
             return Ok(folder);
         }

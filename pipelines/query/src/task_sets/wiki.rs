@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use pybench_files::{read_regular, wiki_tables};
-use pybench_net::git_origin::Origin;
+use pybench_net::git_origin::{Origin, own_checkout};
 use pybench_run::RunError;
 use pybench_types::id::Digest;
 
@@ -13,8 +13,8 @@ use super::row::{Answer, Row};
 pub(super) const LICENSE: &str = "CC-BY-SA-4.0";
 pub(super) const SOURCE: &str = "https://github.com/ppasupat/WikiTableQuestions";
 
-/// The commit that the evaluation uses too.
-const COMMIT: &str = "7d455a5a707b96341ef72aff9428749d443d8aa9";
+/// Name of the evaluation's suite, and of a checkout that the user has.
+const SUITE: &str = "wikitablequestions";
 /// Questions with canonical forms of numbers and dates.
 const TAGGED: &str = "tagged/data/training.tagged";
 /// The same questions without them, for checkouts that lack the former.
@@ -29,8 +29,8 @@ const MAX_QUESTIONS: u64 = 256 << 20;
 const MAX_TABLE: u64 = 16 << 20;
 
 const ORIGIN: Origin = Origin {
-    repository: "https://github.com/ppasupat/WikiTableQuestions.git",
-    commit: COMMIT,
+    repository: wiki_tables::REPOSITORY,
+    commit: wiki_tables::COMMIT,
     files: &[TAGGED, TEST, "csv/*/*.csv", "LICENSE", "README.md"],
     license: "CC BY-SA 4.0",
     cache: "task-sets/wikitablequestions",
@@ -46,18 +46,12 @@ pub(super) struct Columns {
     canons: Option<usize>,
 }
 
-/// The checkout that the user has, `$PYBENCH_SUITES/wikitablequestions`.
-fn own_checkout() -> Option<PathBuf> {
-    let root = std::env::var_os("PYBENCH_SUITES").filter(|value| !value.is_empty())?;
-    Some(Path::new(&root).join("wikitablequestions"))
-}
-
 /// The user's checkout, or a verified one in the cache, which is fetched if it is not there.
 ///
 /// # Errors
 /// Git or the network is unavailable; a file differs from its commit.
 pub(super) async fn checkout(cache: &Path) -> Result<PathBuf, RunError> {
-    if let Some(folder) = own_checkout() {
+    if let Some(folder) = own_checkout(SUITE) {
         return match folder.is_dir() {
             true => Ok(folder),
             false => Err(RunError::BadInput(format!(
@@ -149,11 +143,11 @@ pub(super) fn standard_csv(bytes: &[u8]) -> Result<Vec<u8>, String> {
 /// Digests of the tables of the test split, as they are published and as standard CSV, as far as a checkout is on this
 /// machine: the user's, the evaluation's or the training set's.
 pub(super) fn test_tables(cache: &Path) -> HashSet<Digest> {
-    let evaluation = cache.join("suites/wikitablequestions").join(COMMIT);
+    let evaluation = cache.join("suites").join(SUITE).join(wiki_tables::COMMIT);
     let folders = [
         Some(ORIGIN.checkout_dir(cache)),
         Some(evaluation),
-        own_checkout(),
+        own_checkout(SUITE),
     ];
     folders
         .into_iter()

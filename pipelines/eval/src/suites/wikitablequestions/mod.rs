@@ -19,8 +19,8 @@ use normalize::{Details, normalize};
 
 /// The repository.
 pub const ORIGIN: Origin = Origin {
-    repository: "https://github.com/ppasupat/WikiTableQuestions.git",
-    commit: "7d455a5a707b96341ef72aff9428749d443d8aa9",
+    repository: wiki_tables::REPOSITORY,
+    commit: wiki_tables::COMMIT,
     files: &[
         QUESTIONS,
         "csv/*/*.csv",
