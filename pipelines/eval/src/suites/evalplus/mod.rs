@@ -1,8 +1,7 @@
 //! HumanEval+ and MBPP+: Python functions that are called with EvalPlus' inputs; and HumanEval and MBPP, which are the
 //! same tasks with the original inputs only.
 //!
-//! Programs are executed in sandbox sessions. Their verdicts are collected before questions are scored, so that scoring
-//! itself is a look-up.
+//! Programs are executed in sandbox sessions.
 
 mod program;
 mod task;
@@ -19,14 +18,14 @@ use pybench_types::id::Digest;
 use pybench_types::task::{Category, Task};
 
 use super::Entry;
-use super::answers::{AnswerSuite, Question, reply};
-use super::executed::Verdicts;
+use super::answers::{AnswerSuite, Question};
+use super::executed::{ExecutedAnswers, Verdicts};
 use crate::suite::{
     AttemptScores, AuditOptions, Origin, Selection, Solution, Suite, SuiteAttempt, SuiteAudit,
     SuiteEnv, TaskList,
 };
-use task::{FunctionTask, TaskSet, read_tasks};
-use verdicts::{Executor, Programs, add_verdicts};
+use task::{TaskSet, read_tasks};
+use verdicts::Executor;
 
 /// The repository of HumanEval+ 0.1.10.
 pub const HUMANEVAL_ORIGIN: Origin = Origin {
@@ -88,10 +87,7 @@ const NOTES: &[&str] = &[
 
 /// One of the benchmarks at a checkout.
 struct EvalPlus {
-    answers: AnswerSuite,
-    /// The tasks by name.
-    tasks: BTreeMap<String, Arc<FunctionTask>>,
-    verdicts: Arc<Verdicts>,
+    executed: ExecutedAnswers<Executor>,
     executor: OnceLock<Arc<Executor>>,
 }
 
@@ -135,19 +131,22 @@ impl EvalPlus {
                 verdicts: verdicts.clone(),
             }));
         }
+        let answers = AnswerSuite {
+            name: entry.name,
+            title: title(entry),
+            origin: entry.origin,
+            notes: NOTES,
+            version: VERSION,
+            category: Category::Software,
+            questions,
+            constants: |_| Vec::new(),
+        };
         Ok(Self {
-            answers: AnswerSuite {
-                name: entry.name,
-                title: title(entry),
-                origin: entry.origin,
-                notes: NOTES,
-                version: VERSION,
-                category: Category::Software,
-                questions,
-                constants: |_| Vec::new(),
+            executed: ExecutedAnswers {
+                answers,
+                tasks,
+                verdicts,
             },
-            tasks,
-            verdicts,
             executor: OnceLock::new(),
         })
     }
@@ -156,48 +155,32 @@ impl EvalPlus {
         let new = || Arc::new(Executor::new(env.interpreter.clone()));
         self.executor.get_or_init(new).clone()
     }
-
-    /// What has to be executed to score these replies to a task.
-    fn to_execute<'a>(
-        &self,
-        task: &str,
-        replies: impl Iterator<Item = &'a str>,
-    ) -> Option<Programs> {
-        let task = self.tasks.get(task)?;
-        let mut programs: Vec<String> = replies.map(|reply| task.program(reply)).collect();
-        programs.sort();
-        programs.dedup();
-        (!programs.is_empty()).then(|| Programs {
-            task: task.clone(),
-            programs,
-        })
-    }
 }
 
 #[async_trait]
 impl Suite for EvalPlus {
     fn name(&self) -> &'static str {
-        self.answers.name
+        self.executed.answers.name
     }
 
     fn origin(&self) -> &'static Origin {
-        self.answers.origin
+        self.executed.answers.origin
     }
 
     fn notes(&self) -> Vec<String> {
-        self.answers.notes()
+        self.executed.answers.notes()
     }
 
     fn describe(&self, selection: &Selection) -> String {
-        self.answers.describe(selection)
+        self.executed.answers.describe(selection)
     }
 
     async fn tasks(&self, env: &SuiteEnv, selection: &Selection) -> Result<TaskList, RunError> {
-        self.answers.tasks(env, selection).await
+        self.executed.answers.tasks(env, selection).await
     }
 
     async fn contents(&self, env: &SuiteEnv) -> Result<Vec<BenchmarkTask>, RunError> {
-        self.answers.contents(env).await
+        self.executed.answers.contents(env).await
     }
 
     async fn score(
@@ -205,45 +188,21 @@ impl Suite for EvalPlus {
         env: &SuiteEnv,
         attempts: &[SuiteAttempt<'_>],
     ) -> Result<Vec<AttemptScores>, RunError> {
-        let (mut wanted, mut places) = (Vec::new(), Vec::new());
-        for (place, attempt) in attempts.iter().enumerate() {
-            let replies = attempt.trajectory.map(|trajectory| reply(trajectory));
-            if let Some(programs) = self.to_execute(&attempt.task.name, replies.into_iter()) {
-                wanted.push(programs);
-                places.push(place);
-            }
-        }
-        let failures = add_verdicts(&self.verdicts, env, &self.executor(env), wanted).await?;
-        let mut scores = self.answers.score(env, attempts).await?;
-        for (at, failure) in failures {
-            scores[places[at]] = AttemptScores {
-                upstream: Some(Err(failure.clone())),
-                fixed: None,
-                strict: Some(Err(failure)),
-            };
-        }
-        Ok(scores)
+        let executor = self.executor(env);
+        self.executed.score(env, &executor, attempts).await
     }
 
     fn scorer(&self) -> Digest {
-        Digest::of_json(&(self.answers.scorer(), verdicts::SCRIPT))
+        Digest::of_json(&(self.executed.answers.scorer(), verdicts::SCRIPT))
     }
 
     fn solution(&self, task: &Task) -> Result<Solution, String> {
-        self.answers.solution(task)
+        self.executed.answers.solution(task)
     }
 
     async fn audit(&self, env: &SuiteEnv, options: &AuditOptions) -> Result<SuiteAudit, RunError> {
-        let wanted = self.answers.audited_replies(options)?.into_iter();
-        let wanted = wanted.filter_map(|(task, replies)| {
-            self.to_execute(&task, replies.iter().map(String::as_str))
-        });
-        let failures =
-            add_verdicts(&self.verdicts, env, &self.executor(env), wanted.collect()).await?;
-        match failures.into_values().next() {
-            Some(failure) => Err(RunError::BadInput(failure.to_string())),
-            None => self.answers.audit(env, options).await,
-        }
+        let executor = self.executor(env);
+        self.executed.audit(env, &executor, options).await
     }
 }
 

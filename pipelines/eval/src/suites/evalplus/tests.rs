@@ -4,6 +4,8 @@ use pybench_testing::python::environment;
 use serde_json::{Value, json};
 
 use super::super::evaluator_tests::{ask_python, checkout, env};
+use super::super::executed::Answers;
+use super::task::FunctionTask;
 use super::*;
 
 fn row(name: &str, prompt: &str, entry: &str, solution: &str, inputs: [Value; 2]) -> String {
@@ -81,14 +83,18 @@ async fn scores(
     env: &SuiteEnv,
     replies: &[(&str, &str)],
 ) -> Vec<(Option<bool>, bool)> {
-    let wanted = replies
-        .iter()
-        .map(|(task, reply)| suite.to_execute(task, [*reply].into_iter()).unwrap());
+    let wanted = replies.iter().map(|(task, reply)| {
+        suite
+            .executed
+            .to_execute(task, [*reply].into_iter())
+            .unwrap()
+    });
     let executor = suite.executor(env);
-    let failures = add_verdicts(&suite.verdicts, env, &executor, wanted.collect()).await;
+    let wanted = wanted.collect();
+    let failures = suite.executed.add_verdicts(env, &executor, wanted).await;
     assert!(failures.unwrap().is_empty());
     let score = |(task, reply): &(&str, &str)| {
-        let mut questions = suite.answers.questions.iter();
+        let mut questions = suite.executed.answers.questions.iter();
         let question = questions.find(|one| one.name() == *task).unwrap();
         (question.upstream(reply), question.strict(reply).is_ok())
     };
@@ -99,7 +105,7 @@ async fn scores(
 fn programs_are_extracted_from_replies() {
     let root = files();
     let suite = suite(root.path(), &HUMANEVAL, BASE);
-    let task = &suite.tasks["HumanEval/0"];
+    let task = &suite.executed.tasks["HumanEval/0"];
     let program = "def double(x):\n    return 1\n";
     for reply in [
         format!("Here:\n```python\n{program}```\n"),
@@ -118,7 +124,7 @@ fn programs_are_extracted_from_replies() {
     ] {
         assert_eq!(task.program(reply), format!("def double(x):\n{rest}"));
     }
-    let question = &suite.answers.questions[0];
+    let question = &suite.executed.answers.questions[0];
     assert!(
         question.prompt().contains("`double`"),
         "{}",
@@ -200,7 +206,7 @@ async fn references_pass_and_wrong_programs_fail() {
         let suite = suite(root.path(), entry, plus);
         let audit = suite.audit(&env, &AuditOptions::default()).await.unwrap();
         assert_eq!(audit.problems, []);
-        let all = suite.tasks.len();
+        let all = suite.executed.tasks.len();
         let references = format!("{all} of {all} references pass `strict`, {all} pass `upstream`");
         assert!(audit.summary.contains(&references), "{}", audit.summary);
     }
@@ -271,7 +277,7 @@ async fn some_tasks_of_the_repositories_pass_the_audit() {
             return;
         };
         let suite = suite(&root, entry, PLUS);
-        assert_eq!(suite.tasks.len(), count);
+        assert_eq!(suite.executed.tasks.len(), count);
         let selection = Selection {
             max_tasks: Some(8),
             seed: 7,
@@ -288,7 +294,7 @@ async fn some_tasks_of_the_repositories_pass_the_audit() {
 
 /// Programs for a task: its reference, those of the audit, and near misses that only a tolerance decides.
 fn planted(suite: &EvalPlus, task: &FunctionTask) -> Vec<String> {
-    let mut questions = suite.answers.questions.iter();
+    let mut questions = suite.executed.answers.questions.iter();
     let question = questions.find(|one| one.name() == task.name).unwrap();
     let audited = question.mutants().into_iter();
     let mut programs: Vec<String> = audited.map(|(_, reply)| task.program(&reply)).collect();
@@ -340,8 +346,10 @@ async fn the_upstream_score_equals_evalplus() {
         };
         let plus = suite(&root, entry, PLUS);
         let base = suite(&root, base_entry, BASE);
-        let tasks = plus.tasks.values();
-        let tasks: Vec<_> = tasks.step_by(plus.tasks.len() / compared_tasks()).collect();
+        let tasks = plus.executed.tasks.values();
+        let tasks: Vec<_> = tasks
+            .step_by(plus.executed.tasks.len() / compared_tasks())
+            .collect();
         let programs: Vec<_> = tasks.iter().map(|task| planted(&plus, task)).collect();
         let unpacked = root.join(file);
         let unpacked = match unpacked.is_file() {
@@ -403,14 +411,21 @@ async fn verdicts_of(
     programs: &[Vec<String>],
 ) -> Vec<Vec<bool>> {
     let executor = suite.executor(env);
-    let wanted = tasks.iter().zip(programs).map(|(task, programs)| Programs {
-        task: suite.tasks[&task.name].clone(),
-        programs: programs.clone(),
+    let wanted = tasks.iter().zip(programs).map(|(task, programs)| Answers {
+        name: task.name.clone(),
+        task: suite.executed.tasks[&task.name].clone(),
+        answers: programs.clone(),
     });
-    let failures = add_verdicts(&suite.verdicts, env, &executor, wanted.collect()).await;
+    let wanted = wanted.collect();
+    let failures = suite.executed.add_verdicts(env, &executor, wanted).await;
     assert!(failures.unwrap().is_empty());
     let verdict = |task: &FunctionTask, program: &String| {
-        suite.verdicts.get(&task.name, program).unwrap().upstream
+        suite
+            .executed
+            .verdicts
+            .get(&task.name, program)
+            .unwrap()
+            .upstream
     };
     let each = tasks.iter().zip(programs);
     each.map(|(task, programs)| programs.iter().map(|one| verdict(task, one)).collect())
@@ -423,7 +438,7 @@ fn fuzz_replies() {
     let suite = suite(root.path(), &HUMANEVAL, BASE);
     bolero::check!().for_each(|bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes);
-        for task in suite.tasks.values() {
+        for task in suite.executed.tasks.values() {
             let _ = task.program(&text);
         }
     });

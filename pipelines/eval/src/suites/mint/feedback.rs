@@ -14,7 +14,7 @@ use pybench_types::task::Task;
 use pybench_types::trajectory::{Message, Role, Sampling};
 
 use super::super::answers::{Question, read_text};
-use super::super::executed::Verdicts;
+use super::super::executed::{AnswerExecutor as _, Verdicts};
 use super::compare::answer;
 use super::question::MintQuestion;
 use super::rows::{MAX_SOLUTIONS, MAX_TURNS, SETS, TaskSet};

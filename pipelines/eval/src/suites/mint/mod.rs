@@ -1,7 +1,6 @@
 //! MINT: reasoning and programming tasks of other benchmarks that an agent solves in several turns with Python.
 //!
-//! Programs, and the answers that the authors evaluate, are executed in sandbox sessions. Their verdicts are collected
-//! before questions are scored, so that scoring itself is a look-up.
+//! Programs, and the answers that the authors evaluate, are executed in sandbox sessions.
 
 mod compare;
 mod feedback;
@@ -10,7 +9,6 @@ mod question;
 mod rows;
 mod verdicts;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -23,17 +21,16 @@ use pybench_types::id::Digest;
 use pybench_types::task::{Category, Task};
 
 use super::Entry;
-use super::answers::{AnswerSuite, Question, describe, reply, scorer};
-use super::executed::Verdicts;
+use super::answers::{AnswerSuite, Question, describe, scorer};
+use super::executed::{ExecutedAnswers, Verdicts};
 use crate::suite::{
     AttemptScores, AuditOptions, FeedbackModel, Origin, Selection, Solution, Suite, SuiteAttempt,
     SuiteAudit, SuiteEnv, TaskList, name_in,
 };
-use compare::answer;
 use feedback::MintFeedback;
 use question::MintQuestion;
 use rows::SETS;
-use verdicts::{Answers, Executed, Executor, add_verdicts};
+use verdicts::Executor;
 
 /// The repository.
 pub const ORIGIN: Origin = Origin {
@@ -91,10 +88,7 @@ const NOTES: &[&str] = &[
 /// MINT at a checkout.
 struct Mint {
     root: PathBuf,
-    answers: AnswerSuite,
-    /// The tasks whose answers are executed, by name.
-    executed: BTreeMap<String, Executed>,
-    verdicts: Arc<Verdicts>,
+    executed: ExecutedAnswers<Executor>,
     executor: OnceLock<Arc<Executor>>,
 }
 
@@ -106,26 +100,29 @@ impl Mint {
     fn open(root: &Path) -> Result<Self, RunError> {
         let verdicts = Arc::new(Verdicts::default());
         let questions = questions(root, &verdicts).map_err(RunError::BadInput)?;
-        let executed = questions
+        let tasks = questions
             .iter()
             .filter_map(|question| Some((question.name(), question.executed()?)));
-        let executed = executed.collect();
+        let tasks = tasks.collect();
         let questions = questions.into_iter();
         let questions = questions.map(|question| Box::new(question) as Box<dyn Question>);
+        let answers = AnswerSuite {
+            name: ENTRY.name,
+            title: TITLE,
+            origin: &ORIGIN,
+            notes: NOTES,
+            version: VERSION,
+            category: Category::Math,
+            questions: questions.collect(),
+            constants,
+        };
         Ok(Self {
             root: root.to_owned(),
-            answers: AnswerSuite {
-                name: ENTRY.name,
-                title: TITLE,
-                origin: &ORIGIN,
-                notes: NOTES,
-                version: VERSION,
-                category: Category::Math,
-                questions: questions.collect(),
-                constants,
+            executed: ExecutedAnswers {
+                answers,
+                tasks,
+                verdicts,
             },
-            executed,
-            verdicts,
             executor: OnceLock::new(),
         })
     }
@@ -136,23 +133,6 @@ impl Mint {
         }
         let executor = Arc::new(Executor::new(&self.root, env)?);
         Ok(self.executor.get_or_init(|| executor).clone())
-    }
-
-    /// What has to be executed to score these replies.
-    fn to_execute<'a>(
-        &self,
-        task: &str,
-        replies: impl Iterator<Item = &'a str>,
-    ) -> Option<Answers> {
-        let executed = self.executed.get(task)?;
-        let mut answers: Vec<String> = replies.filter_map(answer).collect();
-        answers.sort();
-        answers.dedup();
-        (!answers.is_empty()).then(|| Answers {
-            task: task.to_owned(),
-            executed: executed.clone(),
-            answers,
-        })
     }
 }
 
@@ -192,7 +172,7 @@ impl Suite for Mint {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.answers.notes()
+        self.executed.answers.notes()
     }
 
     fn describe(&self, selection: &Selection) -> String {
@@ -200,11 +180,11 @@ impl Suite for Mint {
     }
 
     async fn tasks(&self, env: &SuiteEnv, selection: &Selection) -> Result<TaskList, RunError> {
-        self.answers.tasks(env, selection).await
+        self.executed.answers.tasks(env, selection).await
     }
 
     async fn contents(&self, env: &SuiteEnv) -> Result<Vec<BenchmarkTask>, RunError> {
-        self.answers.contents(env).await
+        self.executed.answers.contents(env).await
     }
 
     async fn score(
@@ -212,24 +192,8 @@ impl Suite for Mint {
         env: &SuiteEnv,
         attempts: &[SuiteAttempt<'_>],
     ) -> Result<Vec<AttemptScores>, RunError> {
-        let (mut wanted, mut places) = (Vec::new(), Vec::new());
-        for (place, attempt) in attempts.iter().enumerate() {
-            let replies = attempt.trajectory.map(|trajectory| reply(trajectory));
-            if let Some(answers) = self.to_execute(&attempt.task.name, replies.into_iter()) {
-                wanted.push(answers);
-                places.push(place);
-            }
-        }
-        let failures = add_verdicts(&self.verdicts, env, &self.executor(env)?, wanted).await?;
-        let mut scores = self.answers.score(env, attempts).await?;
-        for (at, failure) in failures {
-            scores[places[at]] = AttemptScores {
-                upstream: Some(Err(failure.clone())),
-                fixed: None,
-                strict: Some(Err(failure)),
-            };
-        }
-        Ok(scores)
+        let executor = self.executor(env)?;
+        self.executed.score(env, &executor, attempts).await
     }
 
     fn scorer(&self) -> Digest {
@@ -237,7 +201,7 @@ impl Suite for Mint {
     }
 
     fn solution(&self, task: &Task) -> Result<Solution, String> {
-        self.answers.solution(task)
+        self.executed.answers.solution(task)
     }
 
     fn feedback(
@@ -246,7 +210,7 @@ impl Suite for Mint {
         model: Option<FeedbackModel>,
     ) -> Result<Option<Arc<dyn TurnFeedback>>, RunError> {
         let executor = self.executor(env)?;
-        let feedback = MintFeedback::new(&self.root, &self.verdicts, executor, model)?;
+        let feedback = MintFeedback::new(&self.root, &self.executed.verdicts, executor, model)?;
         Ok(Some(Arc::new(feedback)))
     }
 
@@ -257,16 +221,8 @@ impl Suite for Mint {
     }
 
     async fn audit(&self, env: &SuiteEnv, options: &AuditOptions) -> Result<SuiteAudit, RunError> {
-        let wanted = self.answers.audited_replies(options)?.into_iter();
-        let wanted = wanted.filter_map(|(task, replies)| {
-            self.to_execute(&task, replies.iter().map(String::as_str))
-        });
-        let failures =
-            add_verdicts(&self.verdicts, env, &self.executor(env)?, wanted.collect()).await?;
-        match failures.into_values().next() {
-            Some(failure) => Err(RunError::Internal(failure.to_string())),
-            None => self.answers.audit(env, options).await,
-        }
+        let executor = self.executor(env)?;
+        self.executed.audit(env, &executor, options).await
     }
 }
 

@@ -1,10 +1,12 @@
+use std::collections::BTreeMap;
 use std::fs;
 
 use pybench_interpreter::{Limits, SessionSpec};
 use serde_json::{Value, json};
 
 use super::super::evaluator_tests::{checkout, env};
-use super::super::executed::Verdict;
+use super::super::executed::{AnswerExecutor as _, Verdict};
+use super::verdicts::Executed;
 use super::*;
 
 /// Files in the layout of the benchmark, with one task of each set.
@@ -120,7 +122,7 @@ async fn programs_are_executed_apart_from_their_tests() {
             false,
         ),
     ] {
-        let executed = &suite.executed["humaneval/0"];
+        let executed = &suite.executed.tasks["humaneval/0"];
         let verdicts = executor
             .verdicts(executed, &[answer.to_owned()])
             .await
@@ -134,10 +136,10 @@ async fn programs_are_executed_apart_from_their_tests() {
     ]
     .map(str::to_owned);
     let programs = [answers[0].clone(), program.to_owned()];
-    let executed = &suite.executed["humaneval/0"];
+    let executed = &suite.executed.tasks["humaneval/0"];
     let verdicts = executor.verdicts(executed, &programs).await.unwrap();
     assert_eq!((verdicts[0].strict, verdicts[1].strict), (false, true));
-    let executed = &suite.executed["theoremqa/1"];
+    let executed = &suite.executed.tasks["theoremqa/1"];
     let answers = ["2", "1 + 1", "self.reference", "3", "(", "exit()"].map(str::to_owned);
     let verdicts = executor.verdicts(executed, &answers).await.unwrap();
     let passed: Vec<bool> = verdicts.iter().map(|verdict| verdict.upstream).collect();
@@ -378,7 +380,7 @@ async fn the_upstream_score_equals_the_authors_evaluator() {
         return;
     };
     let suite = Mint::open(&root).unwrap();
-    let questions = questions(&root, &suite.verdicts).unwrap();
+    let questions = questions(&root, &suite.executed.verdicts).unwrap();
     assert_eq!(questions.len(), COUNT);
     // Their check of a program takes two processes, so only some tasks have all replies.
     let replies = questions.iter().enumerate().map(|(at, question)| {
@@ -404,10 +406,13 @@ async fn the_upstream_score_equals_the_authors_evaluator() {
     let (prompts, theirs) = theirs(&env, &root, &json!(asked)).await;
     let wanted = questions.iter().zip(&replies);
     let wanted = wanted.filter_map(|(question, replies)| {
-        suite.to_execute(&question.name(), replies.iter().map(String::as_str))
+        suite
+            .executed
+            .to_execute(&question.name(), replies.iter().map(String::as_str))
     });
     let executor = suite.executor(&env).unwrap();
-    let failures = add_verdicts(&suite.verdicts, &env, &executor, wanted.collect()).await;
+    let wanted = wanted.collect();
+    let failures = suite.executed.add_verdicts(&env, &executor, wanted).await;
     assert!(failures.unwrap().is_empty());
     let (mut compared, mut passed) = (
         BTreeMap::<&str, usize>::new(),
