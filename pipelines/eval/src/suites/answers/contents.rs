@@ -1,6 +1,7 @@
 //! What a benchmark of questions is recognized by in training data.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use pybench_datasets::decontaminate::{BenchmarkTask, Table, is_short};
 use pybench_files::sniff::{Sniffed, sniff};
@@ -9,7 +10,7 @@ use pybench_types::id::Digest;
 use super::Question;
 
 /// The texts of the questions, and their files with the first question that has each.
-pub(super) fn of_questions(suite: &str, questions: &[Box<dyn Question>]) -> Vec<BenchmarkTask> {
+pub(super) fn of_questions(suite: &str, questions: &[Arc<dyn Question>]) -> Vec<BenchmarkTask> {
     let (mut tasks, mut seen) = (Vec::new(), HashSet::new());
     for question in questions {
         let index = question.name();

@@ -86,7 +86,7 @@ pub struct AnswerSuite {
     /// Changes whenever a score of an answer changes.
     pub version: u32,
     pub category: Category,
-    pub questions: Vec<Box<dyn Question>>,
+    pub questions: Vec<Arc<dyn Question>>,
     /// Replies that ignore the question and are correct as often as possible.
     pub constants: fn(&[&dyn Question]) -> Vec<String>,
 }

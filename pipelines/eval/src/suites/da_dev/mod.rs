@@ -94,12 +94,12 @@ fn suite(root: &Path, verified: bool) -> Result<AnswerSuite, String> {
     let mut labels: HashMap<u32, Vec<(String, String)>> =
         labels.map(|line| (line.id, line.common_answers)).collect();
     let shared = Arc::new(root.to_owned());
-    let mut questions: Vec<Box<dyn Question>> = Vec::new();
+    let mut questions: Vec<Arc<dyn Question>> = Vec::new();
     for line in json_lines::<QuestionLine>(root, QUESTIONS)? {
         let found = labels.remove(&line.id);
         let found = found.ok_or_else(|| format!("{LABELS}: question {} has no labels", line.id))?;
         if !verified || VERIFIED_IDS.contains(&line.id) {
-            questions.push(Box::new(TableQuestion {
+            questions.push(Arc::new(TableQuestion {
                 root: shared.clone(),
                 line,
                 labels: found.into_iter().collect(),

@@ -121,12 +121,12 @@ impl EvalPlus {
     fn open(root: &Path, entry: &'static Entry, plus: bool) -> Result<Self, String> {
         let (file, set) = set_of(entry);
         let verdicts = Arc::new(Verdicts::default());
-        let mut questions: Vec<Box<dyn Question>> = Vec::new();
+        let mut questions: Vec<Arc<dyn Question>> = Vec::new();
         let mut tasks = BTreeMap::new();
         for task in read_tasks(root, file, set, plus)? {
             let task = Arc::new(task);
             tasks.insert(task.name.clone(), task.clone());
-            questions.push(Box::new(program::ProgramQuestion {
+            questions.push(Arc::new(program::ProgramQuestion {
                 task,
                 verdicts: verdicts.clone(),
             }));

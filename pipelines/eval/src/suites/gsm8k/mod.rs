@@ -87,7 +87,7 @@ fn open(root: &Path) -> Result<AnswerSuite, String> {
             let file = root.join(QUESTIONS);
             format!("{}: question {index}: {problem}", file.display())
         })?;
-        Ok(Box::new(question) as Box<dyn Question>)
+        Ok(Arc::new(question) as Arc<dyn Question>)
     };
     Ok(AnswerSuite {
         name: ENTRY.name,

@@ -141,7 +141,7 @@ impl M3ToolEval {
 }
 
 fn suite(root: &Path, modules: Vec<Module>) -> Result<AnswerSuite, String> {
-    let mut questions: Vec<Box<dyn Question>> = Vec::new();
+    let mut questions: Vec<Arc<dyn Question>> = Vec::new();
     for module in modules {
         let mut files = vec![("tools.py".to_owned(), module.tools.into_bytes())];
         if module.name == "web_browsing" {
@@ -150,7 +150,7 @@ fn suite(root: &Path, modules: Vec<Module>) -> Result<AnswerSuite, String> {
         }
         let files = Arc::new(files);
         for row in module.tasks {
-            questions.push(Box::new(ToolQuestion::new(row, files.clone())?));
+            questions.push(Arc::new(ToolQuestion::new(row, files.clone())?));
         }
     }
     Ok(AnswerSuite {

@@ -9,17 +9,17 @@ use async_trait::async_trait;
 use pybench_agent::{Feedback, TurnContext, TurnFeedback, chat_failure};
 use pybench_attempts::estimate::CommentSize;
 use pybench_llm::ChatRequest;
-use pybench_run::{Failure, FailureKind, RunError};
+use pybench_run::{Failure, FailureKind};
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Message, Role, Sampling};
 
 use super::super::answers::{Question, read_text};
 use super::super::executed::{AnswerExecutor as _, Verdicts};
+use super::ENTRY;
 use super::compare::answer;
 use super::question::MintQuestion;
 use super::rows::{MAX_SOLUTIONS, MAX_TURNS, SETS, TaskSet};
 use super::verdicts::Executor;
-use super::{ENTRY, questions};
 use crate::suite::{FeedbackModel, name_in};
 
 /// The mark of a solution.
@@ -53,14 +53,14 @@ fn example_path(set: &TaskSet) -> String {
 
 /// Gives feedback on attempts at MINT's tasks.
 pub(super) struct MintFeedback {
-    questions: HashMap<String, MintQuestion>,
+    questions: HashMap<String, Arc<MintQuestion>>,
     verdicts: Arc<Verdicts>,
     executor: Arc<Executor>,
     user: Option<SimulatedUser>,
 }
 
 /// A model in the role of a user, with the authors' prompt.
-struct SimulatedUser {
+pub(super) struct SimulatedUser {
     model: FeedbackModel,
     template: String,
     /// Examples of conversations with feedback, by folder.
@@ -68,29 +68,25 @@ struct SimulatedUser {
 }
 
 impl MintFeedback {
-    /// Feedback on the tasks of a checkout. Without a `model` it has no comments.
-    ///
-    /// # Errors
-    /// [`RunError::BadInput`] if files are missing or invalid.
+    /// Feedback on attempts at these questions. Without a `user` it has no comments.
     pub(super) fn new(
-        root: &Path,
-        verdicts: &Arc<Verdicts>,
+        questions: &[Arc<MintQuestion>],
+        verdicts: Arc<Verdicts>,
         executor: Arc<Executor>,
-        model: Option<FeedbackModel>,
-    ) -> Result<Self, RunError> {
-        let questions = questions(root, verdicts).map_err(RunError::BadInput)?;
-        let questions = questions.into_iter();
-        let user = model.map(|model| SimulatedUser::new(root, model));
-        Ok(Self {
+        user: Option<SimulatedUser>,
+    ) -> Self {
+        let questions = questions.iter().cloned();
+        Self {
             questions: questions.map(|one| (one.name(), one)).collect(),
-            verdicts: verdicts.clone(),
+            verdicts,
             executor,
-            user: user.transpose().map_err(RunError::BadInput)?,
-        })
+            user,
+        }
     }
 
     fn question(&self, task: &Task) -> Option<&MintQuestion> {
-        self.questions.get(name_in(ENTRY.name, task)?)
+        let question = self.questions.get(name_in(ENTRY.name, task)?)?;
+        Some(question)
     }
 
     /// Whether a reply is correct by the authors' check.
@@ -166,7 +162,11 @@ impl TurnFeedback for MintFeedback {
 }
 
 impl SimulatedUser {
-    fn new(root: &Path, model: FeedbackModel) -> Result<Self, String> {
+    /// Reads the authors' prompt and examples.
+    ///
+    /// # Errors
+    /// A file is missing.
+    pub(super) fn new(root: &Path, model: FeedbackModel) -> Result<Self, String> {
         let mut examples = HashMap::new();
         for set in &SETS {
             examples.insert(set.example, read_text(root, &example_path(set))?);

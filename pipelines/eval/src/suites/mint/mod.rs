@@ -27,7 +27,7 @@ use crate::suite::{
     AttemptScores, AuditOptions, FeedbackModel, Origin, Selection, Solution, Suite, SuiteAttempt,
     SuiteAudit, SuiteEnv, TaskList, name_in,
 };
-use feedback::MintFeedback;
+use feedback::{MintFeedback, SimulatedUser};
 use question::MintQuestion;
 use rows::SETS;
 use verdicts::Executor;
@@ -88,6 +88,7 @@ const NOTES: &[&str] = &[
 /// MINT at a checkout.
 struct Mint {
     root: PathBuf,
+    questions: Vec<Arc<MintQuestion>>,
     executed: ExecutedAnswers<Executor>,
     executor: OnceLock<Arc<Executor>>,
 }
@@ -104,8 +105,8 @@ impl Mint {
             .iter()
             .filter_map(|question| Some((question.name(), question.executed()?)));
         let tasks = tasks.collect();
-        let questions = questions.into_iter();
-        let questions = questions.map(|question| Box::new(question) as Box<dyn Question>);
+        let shared = questions.iter();
+        let shared = shared.map(|question| question.clone() as Arc<dyn Question>);
         let answers = AnswerSuite {
             name: ENTRY.name,
             title: TITLE,
@@ -113,11 +114,12 @@ impl Mint {
             notes: NOTES,
             version: VERSION,
             category: Category::Math,
-            questions: questions.collect(),
+            questions: shared.collect(),
             constants,
         };
         Ok(Self {
             root: root.to_owned(),
+            questions,
             executed: ExecutedAnswers {
                 answers,
                 tasks,
@@ -136,12 +138,13 @@ impl Mint {
     }
 }
 
-fn questions(root: &Path, verdicts: &Arc<Verdicts>) -> Result<Vec<MintQuestion>, String> {
+fn questions(root: &Path, verdicts: &Arc<Verdicts>) -> Result<Vec<Arc<MintQuestion>>, String> {
     let mut questions = Vec::new();
     for set in &SETS {
         for row in rows::read(root, set)? {
             let question = MintQuestion::new(set, row, verdicts.clone());
-            questions.push(question.map_err(|problem| format!("{}: {problem}", set.name))?);
+            let question = question.map_err(|problem| format!("{}: {problem}", set.name))?;
+            questions.push(Arc::new(question));
         }
     }
     Ok(questions)
@@ -210,7 +213,10 @@ impl Suite for Mint {
         model: Option<FeedbackModel>,
     ) -> Result<Option<Arc<dyn TurnFeedback>>, RunError> {
         let executor = self.executor(env)?;
-        let feedback = MintFeedback::new(&self.root, &self.executed.verdicts, executor, model)?;
+        let user = model.map(|model| SimulatedUser::new(&self.root, model));
+        let user = user.transpose().map_err(RunError::BadInput)?;
+        let verdicts = self.executed.verdicts.clone();
+        let feedback = MintFeedback::new(&self.questions, verdicts, executor, user);
         Ok(Some(Arc::new(feedback)))
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::answers::read_text;
+use super::super::answers::json_lines;
 
 /// Number of turns of an attempt; each cell, solution and invalid reply is one.
 pub(super) const MAX_TURNS: usize = 5;
@@ -87,12 +87,5 @@ impl Row {
 /// The file is missing, or a line is not a task.
 pub(super) fn read(root: &Path, set: &TaskSet) -> Result<Vec<Row>, String> {
     let path = format!("data/processed/{}/test_prompts.json", set.name);
-    let text = read_text(root, &path)?;
-    let lines = text.lines().enumerate();
-    let lines = lines.filter(|(_, line)| !line.trim().is_empty());
-    let parse = |(number, line): (usize, &str)| {
-        let parsed = serde_json::from_str(line);
-        parsed.map_err(|error| format!("{}:{}: {error}", root.join(&path).display(), number + 1))
-    };
-    lines.map(parse).collect()
+    json_lines(root, &path)
 }

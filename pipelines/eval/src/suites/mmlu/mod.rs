@@ -130,7 +130,7 @@ struct ChoiceQuestion {
 /// # Errors
 /// Files are missing or invalid.
 fn open(root: &Path) -> Result<AnswerSuite, String> {
-    let mut questions: Vec<Box<dyn Question>> = Vec::new();
+    let mut questions: Vec<Arc<dyn Question>> = Vec::new();
     for subject in subjects(root)? {
         let path = format!("{FOLDER}/{subject}{SUFFIX}");
         let text = read_text(root, &path)?;
@@ -139,7 +139,7 @@ fn open(root: &Path) -> Result<AnswerSuite, String> {
         questions.extend(
             found
                 .into_iter()
-                .map(|one| Box::new(one) as Box<dyn Question>),
+                .map(|one| Arc::new(one) as Arc<dyn Question>),
         );
     }
     Ok(AnswerSuite {

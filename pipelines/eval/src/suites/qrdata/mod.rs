@@ -96,7 +96,7 @@ fn open(root: &Path) -> Result<AnswerSuite, String> {
     let shared = Arc::new(root.to_owned());
     let question = |(index, row)| {
         let root = shared.clone();
-        Box::new(DataQuestion { root, index, row }) as Box<dyn Question>
+        Arc::new(DataQuestion { root, index, row }) as Arc<dyn Question>
     };
     Ok(AnswerSuite {
         name: ENTRY.name,

@@ -94,7 +94,7 @@ fn open(root: &Path) -> Result<AnswerSuite, String> {
     })
 }
 
-fn parse(text: &str, root: &Arc<PathBuf>) -> Result<Vec<Box<dyn Question>>, String> {
+fn parse(text: &str, root: &Arc<PathBuf>) -> Result<Vec<Arc<dyn Question>>, String> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();
     let columns = [
@@ -107,7 +107,7 @@ fn parse(text: &str, root: &Arc<PathBuf>) -> Result<Vec<Box<dyn Question>>, Stri
     ];
     let columns = wiki_tables::columns(header, columns);
     let columns = columns.map_err(|problem| format!("line 1: {problem}"))?;
-    let mut questions: Vec<Box<dyn Question>> = Vec::new();
+    let mut questions: Vec<Arc<dyn Question>> = Vec::new();
     for (number, line) in lines.enumerate() {
         let fields: Vec<&str> = line.split('\t').collect();
         let field = |at: usize| fields.get(columns[at]).copied();
@@ -121,7 +121,7 @@ fn parse(text: &str, root: &Arc<PathBuf>) -> Result<Vec<Box<dyn Question>>, Stri
         }
         let pairs = values.iter().zip(&canons);
         let pairs = pairs.map(|(value, canon)| Value::new(value, Some(canon)));
-        questions.push(Box::new(TableQuestion {
+        questions.push(Arc::new(TableQuestion {
             root: root.clone(),
             id: field(0)?.to_owned(),
             utterance: wiki_tables::unescape(field(1)?),
