@@ -1,4 +1,5 @@
-//! What tests of suites share: an environment with real sessions, and evaluators of fetched benchmarks, run with Python.
+//! What tests of suites share: checks of scores, an environment with real sessions, and evaluators of fetched benchmarks, run
+//! with Python.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,8 +11,9 @@ use pybench_interpreter::default_cache_dir;
 use pybench_run::{ExecutorOptions, Interrupt, LocalExecutor, Progress, RunFolder};
 use pybench_testing::sessions::default_interpreter;
 use pybench_testing::skip;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::answers::Question;
 use super::{Entry, Place};
 use crate::suite::SuiteEnv;
 
@@ -41,6 +43,68 @@ pub(super) fn checkout(entry: &Entry) -> Option<PathBuf> {
         pybench_tasks: None,
     };
     entry.checkout(&place).map_err(skip::unavailable).ok()
+}
+
+/// Checks scores: the place of a question, a reply, and whether `upstream` and `strict` accept it.
+pub(super) fn assert_scores(questions: &[Arc<dyn Question>], cases: &[(usize, &str, bool, bool)]) {
+    for (at, reply, upstream, strict) in cases {
+        let question = &questions[*at];
+        assert_eq!(question.upstream(reply), Some(*upstream), "{reply}");
+        assert_eq!(question.strict(reply).is_ok(), *strict, "{reply}");
+    }
+}
+
+/// The reference passes `strict`; a copy of the prompt and the wrong answers of the audit fail.
+pub(super) fn assert_only_reference_passes(question: &dyn Question) {
+    question.strict(&question.reference()).unwrap();
+    assert!(question.strict(&question.prompt()).is_err());
+    for (name, reply) in question.mutants() {
+        assert!(question.strict(&reply).is_err(), "{name}: {reply}");
+    }
+}
+
+/// Scores a reply to each question, whatever it is worth: for tests with random replies.
+pub(super) fn score_all<Q: Question + ?Sized>(questions: &[Arc<Q>], reply: &str) {
+    for question in questions {
+        let _ = (question.upstream(reply), question.strict(reply));
+    }
+}
+
+/// The replies of the audit: wrong answers, the reference, a copy of the prompt and no reply.
+pub(super) fn audited_replies(question: &dyn Question) -> Vec<String> {
+    let wrong = question.mutants().into_iter().map(|(_, reply)| reply);
+    let others = [question.reference(), question.prompt(), String::new()];
+    wrong.chain(others).collect()
+}
+
+/// A reply to a question, and how the authors' evaluator is asked about it.
+pub(super) struct EvaluatorCase<'a> {
+    pub(super) question: &'a dyn Question,
+    pub(super) reply: String,
+    pub(super) asked: Value,
+}
+
+/// Asks the authors' evaluator, and compares its verdicts with our `upstream` scores. Returns how many passed.
+pub(super) fn assert_upstream(
+    program: &str,
+    evaluator: &Path,
+    cases: &[EvaluatorCase<'_>],
+) -> usize {
+    let asked: Vec<&Value> = cases.iter().map(|case| &case.asked).collect();
+    let theirs = ask(program, evaluator, &json!(asked));
+    let theirs = theirs.as_array().unwrap();
+    assert_eq!(theirs.len(), cases.len());
+    let mut passed = 0;
+    for (case, theirs) in cases.iter().zip(theirs) {
+        let EvaluatorCase {
+            question, reply, ..
+        } = case;
+        let ours = question.upstream(reply);
+        assert_eq!(ours, theirs.as_bool(), "{}: {reply}", question.name());
+        passed += usize::from(ours == Some(true));
+    }
+    eprintln!("{} compared, {passed} of them passed", cases.len());
+    passed
 }
 
 /// Runs a program with `python3`: JSON in, JSON out.

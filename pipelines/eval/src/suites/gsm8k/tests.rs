@@ -1,8 +1,11 @@
 use std::fs;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::super::evaluator_tests::{ask, checkout};
+use super::super::evaluator_tests::{
+    EvaluatorCase, assert_only_reference_passes, assert_scores, assert_upstream, audited_replies,
+    checkout, score_all,
+};
 use super::*;
 
 /// A checkout made for these tests.
@@ -30,7 +33,7 @@ fn write(root: &Path, text: &str) {
 #[test]
 fn replies_are_scored() {
     let (_root, suite) = small();
-    for (task, reply, upstream, strict) in [
+    let cases = [
         (0, "It is 7.\n#### 7", true, true),
         (0, "#### 7.0", false, true),
         (0, "#### $7", false, true),
@@ -54,22 +57,15 @@ fn replies_are_scored() {
         (2, "#### -3", true, true),
         (2, "#### -$3", false, true),
         (2, "#### 3", false, false),
-    ] {
-        let question = &suite.questions[task];
-        assert_eq!(question.upstream(reply), Some(upstream), "{reply}");
-        assert_eq!(question.strict(reply).is_ok(), strict, "{reply}");
-    }
+    ];
+    assert_scores(&suite.questions, &cases);
 }
 
 #[test]
 fn references_pass_and_prompts_and_wrong_answers_fail() {
     let (root, suite) = small();
     for question in &suite.questions {
-        question.strict(&question.reference()).unwrap();
-        assert!(question.strict(&question.prompt()).is_err());
-        for (name, reply) in question.mutants() {
-            assert!(question.strict(&reply).is_err(), "{name}: {reply}");
-        }
+        assert_only_reference_passes(question.as_ref());
     }
     for (text, problem) in [
         (
@@ -91,10 +87,7 @@ fn references_pass_and_prompts_and_wrong_answers_fail() {
 fn fuzz_replies() {
     let (_root, suite) = small();
     bolero::check!().for_each(|bytes: &[u8]| {
-        let reply = String::from_utf8_lossy(bytes);
-        for question in &suite.questions {
-            let _ = (question.upstream(&reply), question.strict(&reply));
-        }
+        score_all(&suite.questions, &String::from_utf8_lossy(bytes));
     });
 }
 
@@ -116,8 +109,7 @@ print(json.dumps([is_correct(reply, examples[task]) for task, reply in json.load
 /// Right, wrong and malformed replies.
 fn planted(question: &dyn Question) -> Vec<String> {
     let expected = question.expected();
-    let mut replies: Vec<String> = question.mutants().into_iter().map(|one| one.1).collect();
-    replies.extend([question.reference(), question.prompt(), String::new()]);
+    let mut replies = audited_replies(question);
     let answers = [
         format!("{expected}.0"),
         format!("{expected}."),
@@ -147,17 +139,12 @@ fn the_upstream_score_equals_the_authors_evaluator() {
     let mut cases = Vec::new();
     for (task, question) in suite.questions.iter().enumerate() {
         let replies = planted(question.as_ref()).into_iter();
-        cases.extend(replies.map(|reply| (task, reply)));
+        cases.extend(replies.map(|reply| EvaluatorCase {
+            question: question.as_ref(),
+            asked: json!([task, reply]),
+            reply,
+        }));
     }
-    let theirs = ask(PROGRAM, &root, &json!(cases));
-    let theirs = theirs.as_array().unwrap();
-    assert_eq!(theirs.len(), cases.len());
-    let mut passed = 0;
-    for ((task, reply), theirs) in cases.iter().zip(theirs) {
-        let ours = suite.questions[*task].upstream(reply);
-        assert_eq!(ours, Value::as_bool(theirs), "{task}: {reply}");
-        passed += usize::from(ours == Some(true));
-    }
-    eprintln!("{} compared, {passed} of them passed", cases.len());
+    let passed = assert_upstream(PROGRAM, &root, &cases);
     assert!(passed > 5_000, "{passed}");
 }

@@ -4,7 +4,7 @@ use std::fs;
 use pybench_interpreter::{Limits, SessionSpec};
 use serde_json::{Value, json};
 
-use super::super::evaluator_tests::{checkout, env};
+use super::super::evaluator_tests::{checkout, env, score_all};
 use super::super::executed::{AnswerExecutor as _, Verdict};
 use super::verdicts::Executed;
 use super::*;
@@ -193,9 +193,7 @@ fn fuzz_replies() {
     let questions = questions(root.path(), &Arc::default()).unwrap();
     bolero::check!().for_each(|bytes: &[u8]| {
         let reply = format!("<solution>{}</solution>", String::from_utf8_lossy(bytes));
-        for question in &questions {
-            let _ = (question.upstream(&reply), question.strict(&reply));
-        }
+        score_all(&questions, &reply);
     });
 }
 

@@ -1,8 +1,11 @@
 use std::fs;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::super::evaluator_tests::{ask, checkout};
+use super::super::evaluator_tests::{
+    EvaluatorCase, assert_only_reference_passes, assert_scores, assert_upstream, audited_replies,
+    checkout, score_all,
+};
 use super::*;
 
 /// A checkout made for these tests.
@@ -40,7 +43,7 @@ fn small() -> (tempfile::TempDir, AnswerSuite) {
 #[test]
 fn replies_are_scored() {
     let (_root, suite) = small();
-    for (task, reply, upstream, strict) in [
+    let cases = [
         (0, "So <answer>0.20</answer>", true, true),
         (0, "<answer> 0.2\n</answer>", true, true),
         (0, "<answer>0.2049</answer>", true, true),
@@ -68,23 +71,16 @@ fn replies_are_scored() {
         (3, "<answer>1691.0</answer>", true, true),
         (4, "<answer>5.36%</answer>", true, true),
         (4, "<answer>5.36</answer>", false, false),
-    ] {
-        let question = &suite.questions[task];
-        assert_eq!(question.upstream(reply), Some(upstream), "{reply}");
-        assert_eq!(question.strict(reply).is_ok(), strict, "{reply}");
-    }
+    ];
+    assert_scores(&suite.questions, &cases);
 }
 
 #[test]
 fn references_pass_and_prompts_and_wrong_answers_fail() {
     let (root, suite) = small();
     for question in &suite.questions {
-        question.strict(&question.reference()).unwrap();
-        assert!(question.strict(&question.prompt()).is_err());
+        assert_only_reference_passes(question.as_ref());
         assert_eq!(question.files().unwrap()[0].0, "a.csv");
-        for (name, reply) in question.mutants() {
-            assert!(question.strict(&reply).is_err(), "{name}: {reply}");
-        }
     }
     assert_eq!(suite.questions[1].category(), "causal, numerical");
     assert_eq!(suite.questions[2].category(), "causal, multiple choice");
@@ -101,10 +97,7 @@ fn references_pass_and_prompts_and_wrong_answers_fail() {
 fn fuzz_replies() {
     let (_root, suite) = small();
     bolero::check!().for_each(|bytes: &[u8]| {
-        let reply = String::from_utf8_lossy(bytes);
-        for question in &suite.questions {
-            let _ = (question.upstream(&reply), question.strict(&reply));
-        }
+        score_all(&suite.questions, &String::from_utf8_lossy(bytes));
     });
 }
 
@@ -132,8 +125,7 @@ print(json.dumps(results))
 /// Right, wrong and malformed replies.
 fn planted(question: &dyn Question) -> Vec<String> {
     let expected = question.expected();
-    let mut replies: Vec<String> = question.mutants().into_iter().map(|one| one.1).collect();
-    replies.extend([question.reference(), question.prompt(), String::new()]);
+    let mut replies = audited_replies(question);
     let answers = [
         expected.to_uppercase(),
         expected.to_lowercase(),
@@ -183,23 +175,14 @@ fn the_upstream_score_equals_the_authors_evaluator() {
     let mut cases = Vec::new();
     for question in &suite.questions {
         for reply in planted(question.as_ref()) {
-            cases.push((question, reply));
+            assert!(question.upstream(&reply) == Some(true) || question.strict(&reply).is_err());
+            cases.push(EvaluatorCase {
+                question: question.as_ref(),
+                asked: json!([reply, question.expected()]),
+                reply,
+            });
         }
     }
-    let asked: Vec<Value> = cases
-        .iter()
-        .map(|(question, reply)| json!([reply, question.expected()]))
-        .collect();
-    let theirs = ask(PROGRAM, &root, &json!(asked));
-    let theirs = theirs.as_array().unwrap();
-    assert_eq!(theirs.len(), cases.len());
-    let mut passed = 0;
-    for ((question, reply), theirs) in cases.iter().zip(theirs) {
-        let ours = question.upstream(reply);
-        assert_eq!(ours, theirs.as_bool(), "{}: {reply}", question.name());
-        passed += usize::from(ours == Some(true));
-        assert!(ours == Some(true) || question.strict(reply).is_err());
-    }
-    eprintln!("{} compared, {passed} of them passed", cases.len());
+    let passed = assert_upstream(PROGRAM, &root, &cases);
     assert!(passed > 1_000, "{passed}");
 }
