@@ -22,7 +22,7 @@ use pybench_run::{Failure, Journal, RunError, UnitState};
 use pybench_types::trajectory::Trajectory;
 
 pub use ladders::Ladders;
-pub use stage::{Attempt, AttemptStage, RolloutConfig};
+pub use stage::{Attempt, AttemptStage, RolloutConfig, input_files, keep_outputs};
 pub use task_list::{AttemptItems, TaskList};
 
 /// The finished attempts in the journal, by item: the trajectory, or the failure.

@@ -1,14 +1,18 @@
 //! One attempt at one task: runs the ReAct loop in a session of its own and stores the output files.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use pybench_agent as agent;
 use pybench_agent::{AttemptResult, AttemptSpec, Format, JournalLog, Solver, TurnFeedback};
-use pybench_interpreter::{Interpreter, LateSession, Network, Session, SessionSpec};
+use pybench_interpreter::{CollectedFile, Interpreter, LateSession, Network, Session, SessionSpec};
 use pybench_llm::Batches;
 use pybench_run::interpreter_failure;
-use pybench_run::{Failure, FailureKind, Rollout, RunContext, RunError, RunFolder, Stage};
+use pybench_run::{
+    ContentStore, Failure, FailureKind, Rollout, RunContext, RunError, RunFolder, Stage,
+};
 use pybench_types::id::{CompactDigest, Digest};
 use pybench_types::task::{Task, TaskFile};
 use pybench_types::trajectory::{End, OutputFile, Trajectory};
@@ -249,14 +253,8 @@ impl AttemptStage {
     }
 
     fn spec(&self, attempt: &Attempt) -> Result<SessionSpec, RunError> {
-        let store = self.folder.store();
-        let input = |file: &TaskFile| {
-            let path = store.checked_path(&file.id)?;
-            Ok((format!("data/{}", file.name), path))
-        };
-        let inputs: Result<_, RunError> = attempt.task.files.iter().map(input).collect();
         Ok(SessionSpec {
-            inputs: inputs?,
+            inputs: input_files(&attempt.task, self.folder.store())?,
             seed: attempt.seed(),
             network: self
                 .session
@@ -293,7 +291,9 @@ impl AttemptStage {
             }
             _ => agent::solve(&spec, session, &log).await,
         };
-        Ok((solved?, self.keep_outputs(attempt, session).await?))
+        let solved = solved?;
+        let outputs = keep_outputs(session, self.folder.store(), &attempt.id).await?;
+        Ok((solved, outputs))
     }
 
     /// The attempt of a student that a correction continues.
@@ -303,28 +303,6 @@ impl AttemptStage {
             let detail = format!("the attempt {id} that is to be corrected is not in the journal");
             Failure::new(FailureKind::Internal, detail)
         })
-    }
-
-    async fn keep_outputs(
-        &self,
-        attempt: &Attempt,
-        session: &mut dyn Session,
-    ) -> Result<Vec<OutputFile>, Failure> {
-        let collected = session.read_outputs().await.map_err(interpreter_failure)?;
-        for refused in &collected.refused {
-            tracing::debug!(
-                trajectory = attempt.id.short(),
-                "output file not kept: {refused}"
-            );
-        }
-        let keep = |file: pybench_interpreter::CollectedFile| {
-            Ok(OutputFile {
-                id: self.folder.store().put(&file.bytes)?,
-                size: file.bytes.len() as u64,
-                path: file.path,
-            })
-        };
-        collected.files.into_iter().map(keep).collect()
     }
 
     fn trajectory(
@@ -350,6 +328,47 @@ impl AttemptStage {
             corrects: solved.corrects,
         }
     }
+}
+
+/// The input files of a session: path in the workspace, and file of the store.
+///
+/// # Errors
+/// A file is missing or damaged.
+pub fn input_files(
+    task: &Task,
+    store: &ContentStore,
+) -> Result<BTreeMap<String, PathBuf>, RunError> {
+    let input = |file: &TaskFile| {
+        let path = store.checked_path(&file.id)?;
+        Ok((format!("data/{}", file.name), path))
+    };
+    task.files.iter().map(input).collect()
+}
+
+/// Stores the output files of a session. `trajectory` names it in the log.
+///
+/// # Errors
+/// The files cannot be read or stored.
+pub async fn keep_outputs(
+    session: &mut dyn Session,
+    store: &ContentStore,
+    trajectory: &Digest,
+) -> Result<Vec<OutputFile>, Failure> {
+    let collected = session.read_outputs().await.map_err(interpreter_failure)?;
+    for refused in &collected.refused {
+        tracing::debug!(
+            trajectory = trajectory.short(),
+            "output file not kept: {refused}"
+        );
+    }
+    let keep = |file: CollectedFile| {
+        Ok(OutputFile {
+            id: store.put(&file.bytes)?,
+            size: file.bytes.len() as u64,
+            path: file.path,
+        })
+    };
+    collected.files.into_iter().map(keep).collect()
 }
 
 impl RolloutConfig {

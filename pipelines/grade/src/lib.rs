@@ -19,15 +19,16 @@ use pybench_attempts::outcomes::is_wrong_task;
 use pybench_checks::count_rejection;
 use pybench_checks::faults::FaultReport;
 use pybench_checks::selection::{TrajectoryFeatures, select};
+use pybench_interpreter::Interpreter;
 use pybench_run::artifacts::stage::{GRADE, ROLLOUT};
 use pybench_run::artifacts::{Index, TASKS, TRAJECTORIES, VERDICTS};
 use pybench_run::{
-    Failure, FailureKind, Filter, FoldedLog, Items, Journal, RunContext, RunError, RunFolder,
-    Stage, StageSummary, UnitState,
+    ContentStore, Failure, FailureKind, Filter, FoldedLog, Items, Journal, RunContext, RunError,
+    RunFolder, Stage, StageSummary, UnitState,
 };
 use pybench_types::id::{CompactDigest, Digest};
 use pybench_types::task::Task;
-use pybench_types::trajectory::{Finding, Outcome, Trajectory, Verdict};
+use pybench_types::trajectory::{Finding, Opinion, Outcome, Trajectory, Verdict};
 use serde_json::Value;
 
 pub use consistent::unsupported;
@@ -66,6 +67,33 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
 /// [`RunError::Environment`] if the interpreter cannot run.
 pub fn checker(context: &RunContext) -> Result<Arc<dyn TrajectoryChecker>, RunError> {
     Ok(Arc::new(sandboxed::SandboxedChecker::of(context)?))
+}
+
+/// Creates the checker, which runs in sessions of this interpreter and reads the files of tasks and trajectories from `store`.
+///
+/// # Errors
+/// [`RunError::Environment`] if the interpreter cannot run.
+pub fn checker_in(
+    interpreter: Arc<dyn Interpreter>,
+    store: ContentStore,
+) -> Result<Arc<dyn TrajectoryChecker>, RunError> {
+    Ok(Arc::new(sandboxed::SandboxedChecker::new(
+        interpreter,
+        store,
+    )?))
+}
+
+/// The verdict of the checks and of the filters that need only the trajectory. No judge is asked.
+///
+/// # Errors
+/// Infrastructure failures; never a verdict on the trajectory.
+pub async fn decide(
+    case: &GradeCase<'_>,
+    filters: &[Filter],
+    checker: &dyn TrajectoryChecker,
+) -> Result<Verdict, Failure> {
+    let findings = findings(case, filters, checker).await?;
+    Ok(verdict(case.trajectory, findings, None, checker))
 }
 
 /// Grades every trajectory of the run with the given checker. Writes `verdicts.jsonl` and the journal entries
@@ -299,30 +327,50 @@ impl GradeStage {
             judge: llm_judge::LlmJudge::of(context)?,
         })
     }
+}
 
-    async fn findings(&self, case: &GradeCase<'_>) -> Result<Vec<Finding>, Failure> {
-        let needed = [Filter::Outputs, Filter::Check];
-        let checked = match self.filters.iter().any(|filter| needed.contains(filter)) {
-            true => self.checker.check(case.task, case.trajectory).await?,
-            false => Vec::new(),
-        };
-        let of = |name: &str| {
-            checked
-                .iter()
-                .filter(|f| f.filter == name)
-                .cloned()
-                .collect()
-        };
-        let findings = self.filters.iter().flat_map(|filter| match filter {
-            Filter::Format => filters::format(case),
-            Filter::Finished => filters::finished(case),
-            Filter::Outputs => of("outputs"),
-            Filter::Check => of("check"),
-            Filter::Consistent => filters::consistent(case),
-            // The judge is called separately; duplicates need the verdicts of earlier trajectories.
-            Filter::Judge | Filter::Duplicate => Vec::new(),
-        });
-        Ok(findings.collect())
+/// The findings of these filters, but for those of the judge and of duplicates.
+async fn findings(
+    case: &GradeCase<'_>,
+    filters: &[Filter],
+    checker: &dyn TrajectoryChecker,
+) -> Result<Vec<Finding>, Failure> {
+    let needed = [Filter::Outputs, Filter::Check];
+    let checked = match filters.iter().any(|filter| needed.contains(filter)) {
+        true => checker.check(case.task, case.trajectory).await?,
+        false => Vec::new(),
+    };
+    let of = |name: &str| {
+        checked
+            .iter()
+            .filter(|f| f.filter == name)
+            .cloned()
+            .collect()
+    };
+    let findings = filters.iter().flat_map(|filter| match filter {
+        Filter::Format => filters::format(case),
+        Filter::Finished => filters::finished(case),
+        Filter::Outputs => of("outputs"),
+        Filter::Check => of("check"),
+        Filter::Consistent => filters::consistent(case),
+        // The judge is called separately; duplicates need the verdicts of earlier trajectories.
+        Filter::Judge | Filter::Duplicate => Vec::new(),
+    });
+    Ok(findings.collect())
+}
+
+fn verdict(
+    trajectory: &Trajectory,
+    findings: Vec<Finding>,
+    opinion: Option<Opinion>,
+    checker: &dyn TrajectoryChecker,
+) -> Verdict {
+    Verdict {
+        trajectory: trajectory.id.clone(),
+        accepted: findings.iter().all(|f| f.outcome == Outcome::Pass),
+        findings,
+        opinion,
+        checker: checker.digest().to_owned(),
     }
 }
 
@@ -348,20 +396,14 @@ impl Stage for GradeStage {
             trajectory: &trajectory,
             format: self.format,
         };
-        let mut findings = self.findings(&case).await?;
+        let mut findings = findings(&case, &self.filters, self.checker.as_ref()).await?;
         let mut opinion = None;
         if let Some(judge) = &self.judge {
             opinion = judge.opinion(&task, &trajectory).await?;
             let given = opinion.as_ref();
             findings.extend(given.and_then(|given| judge.finding(&task, given)));
         }
-        let verdict = Verdict {
-            trajectory: trajectory.id.clone(),
-            accepted: findings.iter().all(|f| f.outcome == Outcome::Pass),
-            findings,
-            opinion,
-            checker: self.checker.digest().to_owned(),
-        };
+        let verdict = verdict(&trajectory, findings, opinion, self.checker.as_ref());
         serde_json::to_value(verdict).map_err(|error| failure(error.to_string()))
     }
 }

@@ -1,7 +1,10 @@
 //! Runs the checker in a fresh sandbox for each trajectory.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use pybench_checks::{Candidate, Checker, check_failure};
+use pybench_interpreter::Interpreter;
 use pybench_run::{ContentStore, Failure, RunContext, RunError};
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Finding, Trajectory};
@@ -27,11 +30,23 @@ impl SandboxedChecker {
         choice.wheelhouse = None;
         let interpreter =
             pybench_interpreter_containers::paced(&choice).map_err(|error| environment(&error))?;
-        let checker = Checker::new(interpreter).map_err(|error| environment(&error))?;
+        Self::new(interpreter, context.folder.store().clone())
+    }
+
+    /// Uses the given interpreter.
+    ///
+    /// # Errors
+    /// [`RunError::Environment`] if the interpreter cannot run.
+    pub(super) fn new(
+        interpreter: Arc<dyn Interpreter>,
+        store: ContentStore,
+    ) -> Result<Self, RunError> {
+        let checker = Checker::new(interpreter);
+        let checker = checker.map_err(|error| RunError::Environment(error.to_string()))?;
         Ok(Self {
             digest: checker.digest(),
             checker,
-            store: context.folder.store().clone(),
+            store,
         })
     }
 }

@@ -1,11 +1,11 @@
 //! Preference pairs from one state: what the student did there, and what the correction does.
 
-use pybench_datasets::preference::{Preference, write_parquet};
+use pybench_datasets::preference::{Preference, to_jsonl, write_parquet};
 use pybench_datasets::{Row, read};
 use pybench_run::artifacts::TRAJECTORIES;
 use pybench_run::{RunContext, RunError};
 use pybench_shard::DATASET;
-use pybench_types::trajectory::{Message, Role};
+use pybench_types::trajectory::Role;
 
 /// File name of the pairs in the run folder of a round, in the conversational format of TRL's preference datasets.
 pub(crate) const PREFERENCES: &str = "preferences.jsonl";
@@ -21,7 +21,7 @@ pub(crate) fn write(context: &RunContext) -> Result<usize, RunError> {
     let root = context.folder.root();
     let attempts = TRAJECTORIES.index(root, |trajectory| Ok(trajectory.id.to_string()))?;
     let bad = |error: pybench_datasets::DatasetError| RunError::BadInput(error.to_string());
-    let (mut text, mut pairs) = (String::new(), Vec::new());
+    let mut pairs = Vec::new();
     for row in read::dataset(&root.join(DATASET)).map_err(bad)? {
         let (_, row) = row.map_err(bad)?;
         let Some(id) = row.student_trajectory_id() else {
@@ -29,12 +29,9 @@ pub(crate) fn write(context: &RunContext) -> Result<usize, RunError> {
         };
         let student = attempts.get(id.as_str())?;
         let replies = student.map(|student| student.turns.into_iter().map(|turn| turn.reply));
-        let pair = replies.and_then(|replies| pair(&row, &replies.collect::<Vec<_>>()));
-        if let Some(pair) = pair {
-            text += &(serde_json::to_string(&pair)? + "\n");
-            pairs.push(pair);
-        }
+        pairs.extend(replies.and_then(|replies| pair(&row, &replies.collect::<Vec<_>>())));
     }
+    let text = to_jsonl(&pairs)?;
     context.folder.write(PREFERENCES, text.as_bytes())?;
     write_parquet(&root.join(PARQUET), &pairs)?;
     Ok(pairs.len())
@@ -47,16 +44,6 @@ fn pair(row: &Row, student: &[String]) -> Option<Preference> {
     let mut own = row.messages.iter();
     let at = own.position(|m| m.role == Role::Assistant && m.trained)?;
     let rejected = student.get(context)?;
-    let prompt = row.messages[..at].iter().cloned();
-    // A tokenizer could join white space at the beginning of a reply with the end of the prompt.
-    let reply = |content: &str| vec![Message::new(Role::Assistant, content.trim_start())];
-    Some(Preference {
-        // Neither side trains what is before it.
-        prompt: prompt.map(|m| Message::new(m.role, m.content)).collect(),
-        chosen: reply(&row.messages[at].content),
-        rejected: reply(rejected),
-        tools: row.tools.clone(),
-        task_id: row.task_id.clone(),
-    })
-    .filter(|pair| pair.chosen != pair.rejected)
+    let (tools, task) = (row.tools.clone(), row.task_id.clone());
+    Preference::new(&row.messages, at, rejected, tools, task)
 }

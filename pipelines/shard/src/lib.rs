@@ -4,12 +4,14 @@ mod accepted;
 mod publishable;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use accepted::AcceptedRows;
 use pybench_datasets::DatasetError;
 use pybench_datasets::card::CardInfo;
 use pybench_datasets::dataset::{self, WrittenDataset};
 use pybench_datasets::decontaminate::{BenchmarkMatches, FileSearch, MatchAction};
+use pybench_datasets::preference::{Preference, to_jsonl, write_parquet};
 use pybench_datasets::row::{CORRECTION_LABEL, EXPERT_LABEL, teacher_label};
 use pybench_datasets::row_source::RowSource as _;
 use pybench_datasets::scrub::Scrubber;
@@ -21,6 +23,7 @@ use pybench_run::local::StageClock;
 use pybench_run::project::invocation;
 use pybench_run::run_selection::run_argument;
 use pybench_run::{ModelChoice, Recipe, RunContext, RunError, RunFolder};
+use pybench_types::human_edit::HUMAN_EDITED;
 
 /// For `--help`.
 pub const ABOUT: &str = "Write the accepted trajectories of a run as a dataset";
@@ -30,9 +33,11 @@ pub const DATASET: &str = "dataset";
 const MAX_LISTED: usize = 20;
 /// Name of the journal entry with the rows that match benchmarks, and of the file with them in the run folder.
 pub const CONTAMINATED: &str = "contaminated";
+/// File name, without its ending, of the preference pairs that people made in the studio.
+pub const HUMAN_PREFERENCES: &str = "human-preferences";
 
-/// Writes `dataset/` in the run folder, `contaminated.jsonl` if rows match benchmarks, and the journal entries
-/// `train_rows`, `test_rows`, `dropped_rows` and [`CONTAMINATED`]. The same verdicts give the same bytes.
+/// Writes `dataset/` in the run folder, `contaminated.jsonl` if rows match benchmarks, [`HUMAN_PREFERENCES`] if people made
+/// preference pairs, and the journal entries `train_rows`, `test_rows`, `dropped_rows` and [`CONTAMINATED`]. The same verdicts give the same bytes.
 ///
 /// # Errors
 /// [`RunError::Incomplete`], after everything is written, if fewer trajectories were accepted than the recipe
@@ -70,12 +75,7 @@ fn report_contamination(folder: &RunFolder, benchmarks: &BenchmarkMatches) -> Re
     let name = format!("{CONTAMINATED}.jsonl");
     let path = folder.root().join(&name);
     if matches.is_empty() {
-        return match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(RunError::io(path.display().to_string())(error))
-            }
-            _ => Ok(()),
-        };
+        return remove(folder, &name);
     }
     let mut lines = String::new();
     for found in matches {
@@ -126,11 +126,13 @@ fn check_row_count(folder: &RunFolder, requested: usize, accepted: usize) -> Res
     Ok(())
 }
 
-fn write(folder: &RunFolder, recipe: &Recipe) -> Result<WrittenDataset, RunError> {
-    let mut rows = AcceptedRows::read(folder, recipe)?;
+fn write(folder: &Arc<RunFolder>, recipe: &Recipe) -> Result<WrittenDataset, RunError> {
+    let (mut rows, scrubber) = (AcceptedRows::read(folder, recipe)?, Scrubber::of_machine());
     let files = FileSearch::new(&[folder.root().join("files")], pybench_profile::content)?;
     let mut benchmarks = rows.compare(&files)?;
+    let pairs = rows.preferences(&files, recipe.shard.allow_contaminated, &scrubber)?;
     drop(files);
+    write_preferences(folder, &pairs)?;
     benchmarks.action = match recipe.shard.allow_contaminated {
         true => MatchAction::Allowed,
         false => MatchAction::Dropped,
@@ -155,10 +157,33 @@ fn write(folder: &RunFolder, recipe: &Recipe) -> Result<WrittenDataset, RunError
         rows,
         (&split, &shards),
         &about,
-        &Scrubber::of_machine(),
+        &scrubber,
         Some(folder.store()),
     );
     written.map_err(run_error)
+}
+
+/// Writes the preference pairs of people as JSON and as Parquet, or deletes the files if there are none.
+fn write_preferences(folder: &RunFolder, pairs: &[Preference]) -> Result<(), RunError> {
+    let [json, parquet] = ["jsonl", "parquet"].map(|end| format!("{HUMAN_PREFERENCES}.{end}"));
+    if pairs.is_empty() {
+        return [json, parquet]
+            .iter()
+            .try_for_each(|name| remove(folder, name));
+    }
+    folder.write(&json, to_jsonl(pairs)?.as_bytes())?;
+    write_parquet(&folder.root().join(parquet), pairs)
+}
+
+/// Deletes a file of the run folder, if it is there.
+fn remove(folder: &RunFolder, name: &str) -> Result<(), RunError> {
+    let path = folder.root().join(name);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(RunError::io(path.display().to_string())(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn about(
@@ -174,11 +199,15 @@ fn about(
     }
     let counts = rows.counts();
     let step = |name: &str, count: usize| (name.to_owned(), count as u64);
+    let edited = (counts.edited > 0).then(|| step("edited by people", counts.edited));
     let kept = step("without benchmark tasks", rows.len());
     let dropped_any = benchmarks.action == MatchAction::Dropped && !benchmarks.matches.is_empty();
     Ok(CardInfo {
         title: format!("pybench {}", recipe.name),
-        teacher: teacher_name(recipe),
+        teacher: match counts.edited {
+            0 => teacher_name(recipe),
+            _ => format!("{}, {HUMAN_EDITED}", teacher_name(recipe)),
+        },
         endpoint_command: endpoint_command(
             &format!("pybench synthesize {}", recipe.name),
             &recipe.name,
@@ -192,6 +221,7 @@ fn about(
             step("accepted", counts.accepted),
         ]
         .into_iter()
+        .chain(edited)
         .chain(dropped_any.then_some(kept))
         .collect(),
         rejected: counts.rejected.clone().into_iter().collect(),

@@ -15,17 +15,20 @@ use axum::{Json, Router};
 use pybench_run::RunError;
 use pybench_types::id::Digest;
 use serde::Deserialize;
-use serde_json::json;
 
 use crate::access::{self, Token};
 use crate::align::PairView;
 use crate::assets;
 use crate::compare::{CompareQuery, Comparison, compare};
+use crate::edit::forks::Forks;
+use crate::edit::routes::{self, Studio};
 use crate::file_types::media_type;
+use crate::handlers::{ApiError, blocking, not_found, open, record, with_source};
 use crate::index::{Facet, ListQuery, Page};
 use crate::review::{self, Review, ReviewSummary};
 use crate::row::Row;
 use crate::runs::SourceInfo;
+use crate::saved_edits;
 use crate::sources::{Opened, Sources};
 use crate::view::View;
 
@@ -35,8 +38,9 @@ const MAX_PREVIEW: usize = 64 << 10;
 const MAX_BODY: usize = 256 << 10;
 
 /// The routes of the studio, behind its token.
-pub(crate) fn router(sources: Arc<Sources>, token: Token) -> Router {
+pub(crate) fn router(sources: Arc<Sources>, forks: Arc<Forks>, token: Token) -> Router {
     Router::new()
+        .merge(routes::router())
         .route("/api/data", get(list))
         .route("/api/data/{name}", get(page))
         .route("/api/data/{name}/facets", get(facets))
@@ -52,79 +56,12 @@ pub(crate) fn router(sources: Arc<Sources>, token: Token) -> Router {
         .route("/api/compare/pair", get(pair))
         .route("/api/{*rest}", any(unknown_route))
         .fallback_service(get(assets::serve))
-        .with_state(sources)
+        .with_state(Studio { sources, forks })
         .layer(from_fn_with_state(token, access::require))
-}
-
-/// An error as JSON.
-#[derive(Debug)]
-struct ApiError(StatusCode, String);
-
-impl From<RunError> for ApiError {
-    fn from(error: RunError) -> Self {
-        let status = match error {
-            RunError::BadInput(_) => StatusCode::BAD_REQUEST,
-            RunError::Conflict(_) => StatusCode::CONFLICT,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        Self(status, error.to_string())
-    }
-}
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        (self.0, Json(json!({"message": self.1}))).into_response()
-    }
-}
-
-impl From<QueryRejection> for ApiError {
-    fn from(error: QueryRejection) -> Self {
-        Self(StatusCode::BAD_REQUEST, error.body_text())
-    }
-}
-
-impl From<JsonRejection> for ApiError {
-    fn from(error: JsonRejection) -> Self {
-        Self(error.status(), error.body_text())
-    }
-}
-
-fn not_found(what: impl Into<String>) -> ApiError {
-    ApiError(StatusCode::NOT_FOUND, what.into())
 }
 
 async fn unknown_route() -> ApiError {
     not_found("there is no such route; see docs/studio.md")
-}
-
-/// Runs work that reads files or the index.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| {
-        let text = format!("the studio failed: {error}");
-        Err(ApiError(StatusCode::INTERNAL_SERVER_ERROR, text))
-    })
-}
-
-/// Opens a source, which has this name.
-fn open(sources: &Sources, name: &str) -> Result<Arc<Opened>, ApiError> {
-    let opened = sources.open(name)?;
-    opened.ok_or_else(|| not_found(format!("there is no run or dataset `{name}` here")))
-}
-
-/// As [`blocking`], with a source that is open.
-async fn with_source<T: Send + 'static>(
-    sources: Arc<Sources>,
-    name: String,
-    work: impl FnOnce(&Opened) -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    blocking(move || {
-        let opened = open(&sources, &name)?;
-        work(&opened)
-    })
-    .await
 }
 
 async fn list(State(sources): State<Arc<Sources>>) -> Result<Json<Vec<SourceInfo>>, ApiError> {
@@ -176,14 +113,18 @@ async fn raw(
     .await
 }
 
-/// The page of a trajectory, with the decisions on it.
+/// The page of a trajectory, with the decisions on it and what people made of it.
 fn shown(opened: &Opened, row: Row, json: &str) -> Result<View, ApiError> {
     let record = serde_json::from_str(json).map_err(RunError::from)?;
     let mut view = View::new(row, record);
     view.mark_missing(|id| opened.has(id));
-    if let Ok(folder) = opened.run() {
-        view.reviews = review::read_of(folder, &view.row.id)?;
-        view.reviewable = !view.row.id.is_empty();
+    match opened.run() {
+        Ok(folder) => {
+            view.reviews = review::read_of(folder, &view.row.id)?;
+            view.reviewable = !view.row.id.is_empty();
+            view.edits = saved_edits::edits_of(folder, &view.row.id)?;
+        }
+        Err(_) => view.editable = false,
     }
     Ok(view)
 }
@@ -217,7 +158,7 @@ async fn save_review(
             let text = "the list has changed: this number is another trajectory now; reload the page and decide again";
             return Err(ApiError(StatusCode::CONFLICT, text.to_owned()));
         }
-        opened.save_review(&review)?;
+        opened.save(|folder| review.save(folder))?;
         Ok(Json(review))
     })
     .await
@@ -264,14 +205,6 @@ async fn pair(
     .await
 }
 
-fn record(opened: &Opened, number: &str) -> Result<(Row, String), ApiError> {
-    let found = match number.parse() {
-        Ok(number) => opened.index.record(number)?,
-        Err(_) => None,
-    };
-    found.ok_or_else(|| not_found(format!("there is no trajectory `{number}`")))
-}
-
 /// How a file is asked for.
 #[derive(Deserialize)]
 struct FileQuery {
@@ -312,7 +245,7 @@ mod tests {
     use axum::body::{Body, to_bytes};
     use axum::http::{HeaderMap, Request};
     use pybench_show::TrajectorySource;
-    use serde_json::Value;
+    use serde_json::{Value, json};
     use tower::ServiceExt as _;
 
     use super::*;
@@ -342,7 +275,7 @@ mod tests {
         };
         let sources = Arc::new(Sources::new(what, folder.path().join("cache")));
         let token = Token::new(80);
-        let app = router(sources, token.clone());
+        let app = router(sources, Arc::new(Forks::new(".".into())), token.clone());
         Studio {
             _folder: folder,
             app,
@@ -548,7 +481,11 @@ mod tests {
         let token = Token::new(80);
         Studio {
             _folder: folder,
-            app: router(Arc::new(sources), token.clone()),
+            app: router(
+                Arc::new(sources),
+                Arc::new(Forks::new(".".into())),
+                token.clone(),
+            ),
             token,
             file: Digest::of_bytes(b""),
         }

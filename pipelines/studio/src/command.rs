@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use crate::access::Token;
 use crate::api::router;
 use crate::assets;
+use crate::edit::forks::Forks;
 use crate::sources::{Sources, What};
 
 /// Maximum number of open connections.
@@ -55,6 +56,7 @@ pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
         )));
     }
     let root = project_root(Path::new("."));
+    let forks = Forks::new(root.clone().unwrap_or_else(|| PathBuf::from(".")));
     let runs_dir = args.runs_dir.clone();
     let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
     let what = what(args.what.as_deref(), &runs_dir)?;
@@ -91,7 +93,9 @@ pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
         head: HEAD,
     };
     let stop = process.interrupt.wait(Urgency::Finish);
-    Ok(server.serve(listener, router(sources, token), stop).await?)
+    Ok(server
+        .serve(listener, router(sources, Arc::new(forks), token), stop)
+        .await?)
 }
 
 /// What is opened, and its name in addresses.

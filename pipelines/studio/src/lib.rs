@@ -9,6 +9,8 @@
 //! | [`align`] | two trajectories side by side: what differs in each turn |
 //! | [`compare`] | two runs on the same tasks: what each solves |
 //! | [`review`] | decisions of people, in the journal of the run; agreement |
+//! | [`edit`] | a turn of a trajectory edited, run again, checked and saved |
+//! | [`saved_edits`] | edited trajectories in the journal of the run |
 //! | [`file_types`] | which files browsers may show, and as what |
 //! | [`search`] | what a person types, as a condition of SQLite's full-text search |
 //! | [`index`] | the trajectories of a source in SQLite: pages, filters, search |
@@ -16,6 +18,7 @@
 //! | [`sources`] | what is open, and its index |
 //! | [`access`] | who may ask: the token of the opening link, then a cookie |
 //! | [`assets`] | the web app |
+//! | [`handlers`] | what the routes share |
 //! | [`api`] | the routes |
 //! | [`command`] | the arguments |
 
@@ -25,13 +28,16 @@ mod api;
 mod assets;
 pub mod command;
 mod compare;
+mod edit;
 mod evaluation;
 mod file_types;
+mod handlers;
 mod index;
 mod record;
 mod review;
 mod row;
 mod runs;
+mod saved_edits;
 mod search;
 mod sources;
 #[cfg(test)]

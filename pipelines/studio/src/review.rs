@@ -109,9 +109,6 @@ impl Review {
     /// Why the decision cannot be saved.
     fn problem(&self) -> Option<String> {
         let is_id = Digest::try_from(self.trajectory.clone()).is_ok();
-        let plain = |c: char| c.is_alphanumeric() || " .-_@+".contains(c);
-        let name = self.reviewer.as_str();
-        let bad_name = name.trim() != name || name.is_empty() || !name.chars().all(plain);
         let long = |text: &str, most: usize| text.chars().count() > most;
         if !is_id {
             return Some(
@@ -119,10 +116,8 @@ impl Review {
                     .to_owned(),
             );
         }
-        if bad_name || long(name, MAX_NAME) {
-            return Some(format!(
-                "`reviewer` needs 1 to {MAX_NAME} letters, digits, inner spaces or .-_@+"
-            ));
+        if let Some(problem) = name_problem("reviewer", &self.reviewer) {
+            return Some(problem);
         }
         if long(&self.label, MAX_NAME) || self.label.chars().any(char::is_control) {
             return Some(format!(
@@ -132,6 +127,15 @@ impl Review {
         long(&self.comment, MAX_COMMENT)
             .then(|| format!("`comment` has more than {MAX_COMMENT} characters"))
     }
+}
+
+/// Why the name of a person, in this field of a request, cannot be used.
+pub(crate) fn name_problem(field: &str, name: &str) -> Option<String> {
+    let plain = |c: char| c.is_alphanumeric() || " .-_@+".contains(c);
+    let is_good = name.trim() == name && !name.is_empty() && name.chars().all(plain);
+    let is_short = name.chars().count() <= MAX_NAME;
+    (!is_good || !is_short)
+        .then(|| format!("`{field}` needs 1 to {MAX_NAME} letters, digits, inner spaces or .-_@+"))
 }
 
 /// All decisions on trajectories of the run, by trajectory and reviewer.

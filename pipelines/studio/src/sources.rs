@@ -14,7 +14,6 @@ use pybench_show::TrajectorySource;
 use pybench_types::id::Digest;
 
 use crate::index::Index;
-use crate::review::Review;
 use crate::runs::{SourceInfo, describe};
 
 /// Maximum size of a file that is sent, bytes.
@@ -233,36 +232,49 @@ impl Opened {
         }
     }
 
-    /// The folder of the run whose journal takes decisions.
+    /// The folder of the run whose journal takes decisions and edits.
     ///
     /// # Errors
     /// [`RunError::BadInput`] for a dataset, which has no journal.
     pub(crate) fn run(&self) -> Result<&Path, RunError> {
         let missing = || {
             RunError::BadInput(
-                "decisions are kept in the journal of a run, and a dataset has none; open the run that it was made from"
+                "decisions and edits are kept in the journal of a run, and a dataset has none; open the run that it was made \
+                 from"
                     .to_owned(),
             )
         };
         self.run.as_deref().ok_or_else(missing)
     }
 
-    /// Saves a decision. It is on the disk when this returns. The index has no decisions, so it stays the current one.
+    /// Saves what a person decided or made, with `write`, which gets the folder of the run. The index has none of it, so it
+    /// stays the current one.
     ///
     /// # Errors
-    /// The source is a dataset, the decision is invalid, or the journal cannot be written.
-    pub(crate) fn save_review(&self, review: &Review) -> Result<(), RunError> {
+    /// The source is a dataset, or those of `write`.
+    pub(crate) fn save(
+        &self,
+        write: impl FnOnce(&Path) -> Result<(), RunError>,
+    ) -> Result<(), RunError> {
         let folder = self.run()?;
         let _one_at_a_time = lock(&self.saving);
         // While a process works on the run, the index follows it anyway.
         let idle = RunLock::take(folder);
         let source = TrajectorySource::Run(folder.to_owned());
         let is_current = idle.is_some() && state(&source).is_ok_and(|now| now == self.state());
-        review.save(folder)?;
+        write(folder)?;
         if is_current && let Ok(now) = state(&source) {
             *lock(&self.state) = now;
         }
         Ok(())
+    }
+
+    /// The content store of a run; `None` for a dataset.
+    pub(crate) fn store(&self) -> Option<&ContentStore> {
+        match &self.files {
+            Files::Run(store) => Some(store),
+            Files::Dataset(_) => None,
+        }
     }
 
     fn state(&self) -> Digest {
@@ -459,21 +471,21 @@ mod tests {
         let sources = Sources::new(what, folder.path().join("cache"));
         let opened = sources.open("r").unwrap().unwrap();
         let (row, _) = opened.index.record(1).unwrap().unwrap();
-        let review = Review {
+        let review = crate::review::Review {
             trajectory: row.id,
             reviewer: "ann".to_owned(),
             decision: None,
             label: "odd".to_owned(),
             comment: String::new(),
         };
-        opened.save_review(&review).unwrap();
+        opened.save(|folder| review.save(folder)).unwrap();
         let source = TrajectorySource::Run(run.clone());
         assert_eq!(opened.state(), state(&source).unwrap());
         // While a process works on the run, the index is made again, since the process may have added something.
         let lock = File::create(run.join("lock")).unwrap();
         lock.lock().unwrap();
         let before = opened.state();
-        opened.save_review(&review).unwrap();
+        opened.save(|folder| review.save(folder)).unwrap();
         assert_eq!(opened.state(), before);
     }
 }

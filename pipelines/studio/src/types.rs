@@ -8,9 +8,12 @@ use serde_json::{Map, Value};
 
 use crate::align::PairView;
 use crate::compare::Comparison;
+use crate::edit::fork::ForkView;
+use crate::edit::plan::ForkRequest;
 use crate::index::{Facet, Page};
 use crate::review::{Review, ReviewSummary};
 use crate::runs::SourceInfo;
+use crate::saved_edits::SaveRequest;
 use crate::view::View;
 
 const HEAD: &str = "\
@@ -30,6 +33,9 @@ fn typescript() -> String {
     generator.subschema_for::<PairView>();
     generator.subschema_for::<Review>();
     generator.subschema_for::<ReviewSummary>();
+    generator.subschema_for::<ForkRequest>();
+    generator.subschema_for::<ForkView>();
+    generator.subschema_for::<SaveRequest>();
     let definitions = generator.take_definitions(true);
     let mut named: Vec<(&String, &Value)> = definitions.iter().collect();
     named.sort_by_key(|(name, _)| *name);

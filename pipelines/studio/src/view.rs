@@ -13,6 +13,7 @@ use crate::file_types::{Preview, preview};
 use crate::record::Record;
 use crate::review::Review;
 use crate::row::Row;
+use crate::saved_edits::EditInfo;
 
 /// The page of a trajectory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -36,6 +37,10 @@ pub(crate) struct View {
     pub(crate) reviews: Vec<Review>,
     /// Whether people can decide on it: it is part of a run.
     pub(crate) reviewable: bool,
+    /// Whether its turns can be edited: its task is known, and it was not made from another trajectory.
+    pub(crate) editable: bool,
+    /// What people made of it.
+    pub(crate) edits: Vec<EditInfo>,
 }
 
 /// What an evaluation recorded of an attempt.
@@ -161,6 +166,7 @@ impl View {
                     reference: task.map_or_else(String::new, |task| task.reference.clone()),
                     turns: turns_of_run(&trajectory),
                     outputs: outputs(&trajectory),
+                    editable: task.is_some() && trajectory.corrects.is_none(),
                     verdict,
                     row,
                     ..Self::default()
@@ -310,7 +316,7 @@ fn system(messages: &[Message]) -> String {
     system.map_or_else(String::new, |message| message.content.clone())
 }
 
-fn outputs(trajectory: &Trajectory) -> Vec<FileView> {
+pub(crate) fn outputs(trajectory: &Trajectory) -> Vec<FileView> {
     let outputs = trajectory.outputs.iter();
     outputs
         .map(|file| FileView::new(&file.path, file.id.as_str(), Some(file.size)))
@@ -322,27 +328,31 @@ fn turns_of_run(trajectory: &Trajectory) -> Vec<TurnView> {
         .messages
         .iter()
         .filter(|m| m.role == Role::Assistant);
-    let view = |turn: &Turn| {
+    let view = |turn| TurnView::new(turn, replies.next().is_none_or(|message| message.trained));
+    trajectory.turns.iter().map(view).collect()
+}
+
+impl TurnView {
+    pub(crate) fn new(turn: &Turn, trained: bool) -> Self {
         let runs = turn.cell_runs();
         let cells = runs.filter(|(cell, seen)| cell.is_some() || seen.is_some());
         let cells = cells.map(|(cell, seen)| CellView {
             code: cell.map(str::to_owned),
             outputs: seen.map(shown).unwrap_or_default(),
         });
-        TurnView {
+        Self {
             asked: Vec::new(),
             text: prose(&turn.reply, turn.cell.is_some()).to_owned(),
             cells: cells.collect(),
             prompt_tokens: Some(turn.usage.prompt_tokens),
             completion_tokens: Some(turn.usage.completion_tokens),
-            trained: replies.next().is_none_or(|message| message.trained),
+            trained,
         }
-    };
-    trajectory.turns.iter().map(view).collect()
+    }
 }
 
 /// The reply up to its code.
-fn prose(reply: &str, has_code: bool) -> &str {
+pub(crate) fn prose(reply: &str, has_code: bool) -> &str {
     let marks = CODE_MARKS.iter().filter_map(|mark| reply.find(mark));
     match marks.min().filter(|_| has_code) {
         Some(at) => reply[..at].trim_end(),

@@ -2,7 +2,7 @@
 //!
 //! As in DAgger (Ross et al., 2011) the script says what to do in a state that the student reached itself. The state is
 //! restored as a fork of the session would be: the student's cells run again, with the same seed, and every observation
-//! must be the same.
+//! must be the same. A person who edits a turn continues in the same way ([`fork`]).
 
 use std::sync::Arc;
 
@@ -61,13 +61,11 @@ fn flaw(turn: &Turn, before: Option<&Turn>) -> Option<Flaw> {
     (repeated && turn.observations().next().is_some()).then_some(Flaw::Repeated)
 }
 
-/// Continues the attempt of a student with a script, from its first failing turn on. The replies of the student are
-/// context: they are not trained. `spec` has the solver that is named in the result; `session` is fresh and has the seed
-/// of the student's session.
+/// Continues the attempt of a student with a script, from its first failing turn on. `spec` has the solver that is named in
+/// the result; the rest is as in [`fork`].
 ///
 /// # Errors
-/// As [`solve`]; [`FailureKind::Replay`](pybench_run::FailureKind::Replay) if the student's cells do not give the same
-/// observations again.
+/// As [`fork`].
 pub async fn correct(
     spec: &AttemptSpec<'_>,
     script: &Arc<dyn ScriptedSolver>,
@@ -76,7 +74,6 @@ pub async fn correct(
     log: &dyn TurnLog,
 ) -> Result<AttemptResult, Failure> {
     let (turns, flaw) = context(student);
-    record(turns, log)?;
     let messages = turns.iter().map(|turn| 1 + turn.observations().count());
     let opening = spec.format.initial_messages(spec.task).len();
     let solver = Solver::Script(Arc::new(Continuation {
@@ -86,9 +83,31 @@ pub async fn correct(
     }));
     let spec = AttemptSpec {
         solver: &solver,
-        max_turns: spec.max_turns + turns.len() as u32,
         // The student may have sent equal replies.
         max_identical_turns: None,
+        ..*spec
+    };
+    fork(&spec, student, turns.len(), session, log).await
+}
+
+/// Continues a recorded attempt after its first `keep` turns with the solver of `spec`, which may send `max_turns` replies
+/// more. The replies that are kept are context: they are not trained. `session` is fresh and has the seed of the recorded
+/// one.
+///
+/// # Errors
+/// As [`solve`]; [`FailureKind::Replay`](pybench_run::FailureKind::Replay) if the recorded cells do not give the same
+/// observations again.
+pub async fn fork(
+    spec: &AttemptSpec<'_>,
+    recorded: &Trajectory,
+    keep: usize,
+    session: &mut dyn Session,
+    log: &dyn TurnLog,
+) -> Result<AttemptResult, Failure> {
+    let turns = recorded.turns.get(..keep).unwrap_or(&recorded.turns);
+    record(turns, log)?;
+    let spec = AttemptSpec {
+        max_turns: spec.max_turns + turns.len() as u32,
         ..*spec
     };
     let mut solved = solve(&spec, session, log).await?;
@@ -98,7 +117,7 @@ pub async fn correct(
         reply.trained = false;
     }
     solved.corrects = Some(Corrected {
-        student: student.teacher.clone(),
+        student: recorded.teacher.clone(),
         turns: turns.len() as u32,
     });
     Ok(solved)

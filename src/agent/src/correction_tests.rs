@@ -201,6 +201,7 @@ async fn a_kill_at_any_step_changes_nothing() {
     let whole = corrected(&student, &log, "").await.0.unwrap();
     let steps = log.steps().unwrap();
     assert_eq!(steps.len(), 9);
+    assert_eq!(crate::live_turns(&steps, &FORMAT), whole.turns);
     for kept in 0..steps.len() {
         let log = MemoryLog(Mutex::new(steps[..kept].to_vec()));
         assert_eq!(

@@ -7,6 +7,7 @@ mod correction;
 mod feedback;
 #[cfg(test)]
 mod linear_tests;
+mod live_turns;
 mod log;
 #[cfg(test)]
 mod memory_log;
@@ -24,8 +25,9 @@ pub use self::pybench::{END, PybenchFormat, START};
 pub use code_interpreter::CodeInterpreterFormat;
 pub use codeact::CodeActFormat;
 pub use convert::{Act, Converted, Dialogue, DialogueMessage, Part, System, Unsupported, convert};
-pub use correction::correct;
+pub use correction::{correct, fork};
 pub use feedback::{Feedback, TurnContext, TurnFeedback};
+pub use live_turns::live_turns;
 pub use log::JournalLog;
 pub use pybench_short::PybenchShortFormat;
 pub use react::{AttemptResult, AttemptSpec, Step, TurnLog, solve};

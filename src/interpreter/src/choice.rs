@@ -36,7 +36,7 @@ impl Default for InterpreterChoice {
 }
 
 /// Isolation tiers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
     /// Each session is forked from a warm Python server and isolated by namespaces and seccomp. Falls

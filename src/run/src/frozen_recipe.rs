@@ -35,7 +35,7 @@ const RECIPE: &str = "recipe.toml";
 
 /// What commands write into a run folder, in the order in which a run that starts over deletes it: whatever a kill leaves
 /// is still a run of the old recipe, to which the same happens again.
-const CONTENTS: [&str; 22] = [
+const CONTENTS: [&str; 24] = [
     "dataset",
     "contaminated.jsonl",
     "report.md",
@@ -45,6 +45,8 @@ const CONTENTS: [&str; 22] = [
     "results.jsonl",
     "preferences.jsonl",
     "preferences.parquet",
+    "human-preferences.jsonl",
+    "human-preferences.parquet",
     VERDICTS,
     TRAJECTORIES,
     HELD_OUT,
@@ -340,10 +342,12 @@ mod tests {
             .journal()
             .set_metadata(&key, &"accept".into())
             .unwrap();
+        let key = format!("{}abc/def", crate::human_edits::PREFIX);
+        folder.journal().set_metadata(&key, &"edit".into()).unwrap();
         drop(folder);
         let changed = WhenChanged::StartOverIfFree;
         let error = RunFolder::open_or_start_over(root.path(), NOW, &changed).unwrap_err();
-        assert!(error.to_string().contains("answers: 2"), "{error}");
+        assert!(error.to_string().contains("answers: 3"), "{error}");
     }
 
     #[test]

@@ -194,7 +194,8 @@ impl Journal {
         self.backend.set_metadata(key, &value.to_string(), true)
     }
 
-    /// Number of answers and decisions that people gave: reviews of tasks, and finished attempts of a person.
+    /// Number of answers and decisions that people gave: reviews of tasks and trajectories, edited
+    /// trajectories, and finished attempts of a person.
     pub(crate) fn work_by_hand(&self) -> Result<u64, RunError> {
         self.backend.work_by_hand()
     }

@@ -13,6 +13,7 @@ mod executor;
 mod folded_log;
 mod folder;
 mod frozen_recipe;
+pub mod human_edits;
 mod in_flight;
 mod interrupt;
 mod journal;

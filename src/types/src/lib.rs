@@ -7,6 +7,7 @@ pub mod clock;
 pub mod exit_code;
 pub mod figure;
 pub mod held_out;
+pub mod human_edit;
 pub mod id;
 pub mod json;
 pub mod license;

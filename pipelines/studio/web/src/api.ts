@@ -1,6 +1,8 @@
 /** Asks the server. `types.ts` has the types of its answers. */
 
-import type { Comparison, Facet, FileView, Page, PairView, Review, ReviewSummary, SourceInfo, View } from "./types";
+import type {
+  Comparison, Facet, FileView, ForkRequest, ForkView, Page, PairView, Review, ReviewSummary, SaveRequest, SourceInfo, View, WrittenTurn,
+} from "./types";
 
 /** Asks the server; throws its message if it refuses. */
 async function ask(path: string, init?: RequestInit): Promise<Response> {
@@ -38,10 +40,30 @@ export const head = async (name: string, file: FileView, bytes: number) =>
 export const comparison = (query: URLSearchParams) => json<Comparison>(`/api/compare?${query}`);
 export const pair = (query: URLSearchParams) => json<PairView>(`/api/compare/pair?${query}`);
 export const reviews = (name: string) => json<ReviewSummary>(`${of(name)}/reviews`);
+
+const sending = (method: string, body: unknown): RequestInit => ({
+  method,
+  headers: { "Content-Type": "application/json" },
+  body: JSON.stringify(body),
+});
+
+/** Begins to edit a turn: those before it are replayed. */
+export const beginFork = (name: string, number: number, request: ForkRequest) =>
+  json<ForkView>(`${of(name)}/${number}/forks`, sending("POST", request));
+export const fork = (id: string) => json<ForkView>(`/api/forks/${id}`);
+/** Sends turns; `after` is the number of turns that the person has seen. */
+export const sendTurns = (id: string, after: number, turns: WrittenTurn[]) =>
+  json<ForkView>(`/api/forks/${id}/turns`, sending("POST", { after, turns }));
+/** Saves an edit; when the promise is fulfilled, it is on the disk. */
+export const saveFork = (id: string, what: SaveRequest) =>
+  json<ForkView>(`/api/forks/${id}/save`, sending("POST", what));
+/** Ends the session of an edit, also while the page is left. */
+export const leaveFork = (id: string) =>
+  void fetch(`/api/forks/${id}`, { ...sending("DELETE", {}), keepalive: true }).catch(() => {});
+/** An edited trajectory. */
+export const edited = (name: string, number: number, id: string) =>
+  json<View>(`${of(name)}/${number}/edits/${encodeURIComponent(id)}`);
+export const preferencesAddress = (name: string) => `${of(name)}/preferences`;
 /** Saves a decision; when the promise is fulfilled, it is on the disk. */
 export const saveReview = (name: string, number: number, review: Review) =>
-  json<Review>(`${of(name)}/${number}/review`, {
-    method: "PUT",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(review),
-  });
+  json<Review>(`${of(name)}/${number}/review`, sending("PUT", review));

@@ -1,5 +1,15 @@
 /** Where the app is: the path, and the filters of the list in the query. Both are the browser's address. */
 
+interface Open {
+  page: "data" | "review" | "edit" | "compare" | "pair";
+  name: string;
+  number: number;
+  turn: number;
+  edit: string;
+}
+
+const NOWHERE: Open = { page: "data", name: "", number: 0, turn: 0, edit: "" };
+
 class Place {
   path = $state(location.pathname);
   query = $state(new URLSearchParams(location.search));
@@ -13,16 +23,21 @@ class Place {
     this.query = new URLSearchParams(location.search);
   }
 
-  /** The open page, the name of its run or dataset, and the number of its trajectory. */
-  get open(): { page: "data" | "review" | "compare" | "pair"; name: string; number: number } {
-    if (this.path === "/compare") return { page: "compare", name: "", number: 0 };
-    if (this.path === "/compare/pair") return { page: "pair", name: "", number: 0 };
-    const found = /^\/(data|review)\/([^/]+)(?:\/(\d+))?\/?$/.exec(this.path);
-    const page = found?.[1] === "review" ? "review" : "data";
+  /** The open page, the name of its run or dataset, the number of its trajectory, and the turn or the edit of that. */
+  get open(): Open {
+    if (this.path === "/compare") return { ...NOWHERE, page: "compare" };
+    if (this.path === "/compare/pair") return { ...NOWHERE, page: "pair" };
+    const found = /^\/(data|review|edit)\/([^/]+)(?:\/(\d+)(?:\/(\d+)|\/edits\/([0-9a-f]+))?)?\/?$/.exec(this.path);
     try {
-      return { page, name: decodeURIComponent(found?.[2] ?? ""), number: Number(found?.[3] ?? 0) };
+      return {
+        page: (found?.[1] as Open["page"] | undefined) ?? "data",
+        name: decodeURIComponent(found?.[2] ?? ""),
+        number: Number(found?.[3] ?? 0),
+        turn: Number(found?.[4] ?? 0),
+        edit: found?.[5] ?? "",
+      };
     } catch {
-      return { page: "data", name: "", number: 0 };
+      return NOWHERE;
     }
   }
 
@@ -51,6 +66,10 @@ export const place = new Place();
 /** The address of a list or of a trajectory, with the filters of the list. */
 export const address = (name: string, number?: number) =>
   `/data/${encodeURIComponent(name)}${number ? `/${number}` : ""}${place.query.size ? `?${place.query}` : ""}`;
+
+/** The address of the page that edits a turn. */
+export const editAddress = (name: string, number: number, turn: number) =>
+  `/edit/${encodeURIComponent(name)}/${number}/${turn}${place.query.size ? `?${place.query}` : ""}`;
 
 /** Follows a link within the app, unless the person wants a new tab. */
 export function follow(event: MouseEvent, to: string) {

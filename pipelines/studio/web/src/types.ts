@@ -32,6 +32,16 @@ export type Decision = "accept" | "reject";
 
 export type Digest = string;
 
+export interface EditInfo {
+  id: string;
+  trajectory: string;
+  turn: number;
+  editor: string;
+  saved_at: number;
+  repair: boolean;
+  pair: boolean;
+}
+
 export interface EvaluationView {
   agent: string;
   suite: string;
@@ -64,6 +74,30 @@ export interface Finding {
   outcome: Outcome;
   detail: string;
   mismatch?: Mismatch | null;
+}
+
+export interface ForkRequest {
+  trajectory: string;
+  turn: number;
+  editor: string;
+  turns: WrittenTurn[];
+}
+
+export interface ForkView {
+  id: string;
+  name: string;
+  trajectory: string;
+  turn: number;
+  editor: string;
+  phase: Phase;
+  problem: string;
+  turns: TurnView[];
+  written: WrittenTurn[];
+  recorded: WrittenTurn[];
+  outputs: FileView[];
+  verdict: Verdict | null;
+  pairable: boolean;
+  saved: EditInfo | null;
 }
 
 export interface JudgeView {
@@ -112,6 +146,8 @@ export interface PairView {
   first_code: number | null;
 }
 
+export type Phase = "replaying" | "waiting" | "running" | "checking" | "checked" | "failed";
+
 export type Preview = "image" | "audio" | "text" | "none";
 
 export interface Review {
@@ -156,6 +192,11 @@ export interface Row {
   turns: number;
   tokens: number;
   query: string;
+}
+
+export interface SaveRequest {
+  repair: boolean;
+  pair: boolean;
 }
 
 export interface ScoreView {
@@ -241,6 +282,14 @@ export interface View {
   evaluation: EvaluationView | null;
   reviews: Review[];
   reviewable: boolean;
+  editable: boolean;
+  edits: EditInfo[];
 }
 
 export type Winner = "a" | "b" | "neither" | "unknown";
+
+export interface WrittenTurn {
+  recorded: number | null;
+  text: string;
+  cells: string[];
+}

@@ -196,6 +196,30 @@ async fn a_hostile_trajectory_is_text() {
         .await;
     safe("pair").await;
 
+    // The pages of an edit. It cannot begin, since the run has no recipe; the message names the folder.
+    let edited = hostile::edit(&run, &attack);
+    browser
+        .open(&format!("{}/data/{encoded}/1/edits/{edited}", studio.url))
+        .await;
+    browser
+        .wait("document.querySelectorAll('.turn').length > 0")
+        .await;
+    safe("edited").await;
+    browser
+        .open(&format!("{}/data/{encoded}/1", studio.url))
+        .await;
+    browser
+        .wait("document.body.textContent.includes('turn 1 by <script>window.owned=1')")
+        .await;
+    safe("edits").await;
+    browser
+        .open(&format!("{}/edit/{encoded}/1/1", studio.url))
+        .await;
+    browser
+        .wait("document.querySelector('.problem')?.textContent.includes('recipe.toml')")
+        .await;
+    safe("edit").await;
+
     // The same text as HTML: the policy still executes and loads nothing, and these checks would have seen it.
     let text = serde_json::to_string(&attack).unwrap();
     let inserted = format!("document.body.insertAdjacentHTML('beforeend', {text})");

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use pybench_run::{ContentStore, Journal};
+use pybench_run::{ContentStore, Journal, human_edits};
+use pybench_types::human_edit::{HumanEdit, Lineage};
+use pybench_types::id::Digest;
+use pybench_types::trajectory::{Trajectory, Verdict};
 use serde_json::{Value, json};
 
 use crate::support::fixture::RunFixture;
@@ -105,6 +108,34 @@ pub(super) fn run(fixture: &RunFixture, runs: &Path, attack: &str) -> PathBuf {
         .unwrap();
     std::fs::write(folder.join("tasks.jsonl"), format!("{task}\n")).unwrap();
     folder
+}
+
+/// Saves an edit of the run's trajectory, by a hostile program; returns its id.
+pub(super) fn edit(folder: &Path, attack: &str) -> String {
+    let journal = Journal::read_run(folder).unwrap();
+    let mut trajectory = journal
+        .outputs::<Trajectory>("rollout")
+        .unwrap()
+        .swap_remove(0);
+    let verdict = journal.outputs::<Verdict>("grade").unwrap().swap_remove(0);
+    let recorded = trajectory.id.clone();
+    trajectory.id = Digest::of_bytes(attack.as_bytes());
+    let id = trajectory.id.to_string();
+    let edit = HumanEdit {
+        trajectory,
+        verdict,
+        lineage: Lineage {
+            trajectory: recorded,
+            turn: 1,
+            editor: attack.to_owned(),
+            saved_at: 1,
+        },
+        repair: true,
+        pair: true,
+        rejected: attack.to_owned(),
+    };
+    human_edits::save(folder, &edit).unwrap();
+    id
 }
 
 fn first(fixture: &RunFixture, artifact: &str) -> Value {

@@ -2,6 +2,7 @@
 
 mod browser;
 mod compare;
+mod edit;
 mod hostile;
 mod review;
 mod webdriver;
@@ -36,6 +37,10 @@ impl Studio {
         let cache = tempfile::tempdir().unwrap();
         let mut command = crate::support::pybench("studio");
         command.args(args).env("PYBENCH_CACHE", cache.path());
+        // Edited turns run in the environment of the other tests.
+        if let Some(root) = environment_root() {
+            command.env("PYBENCH_ENV", root);
+        }
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut link = String::new();
         let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -99,6 +104,12 @@ impl Drop for Studio {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The folder of the Python environment of sessions, if it is made.
+fn environment_root() -> Option<PathBuf> {
+    let python = pybench_interpreter::environment_python().ok()?;
+    python.ancestors().nth(2).map(Path::to_owned)
 }
 
 /// A run of three tasks with its dataset; `None` where no session can be had.

@@ -120,7 +120,22 @@ impl Browser {
                 json!({"type": "keyUp", "value": key}),
             ]
         };
-        let actions: Vec<Value> = keys.chars().flat_map(press).collect();
+        self.press(keys.chars().flat_map(press).collect()).await;
+    }
+
+    /// Presses a key while another one is held.
+    pub(super) async fn chord(&self, held: char, key: char) {
+        let action = |kind: &str, key: char| json!({"type": kind, "value": key.to_string()});
+        let actions = [
+            action("keyDown", held),
+            action("keyDown", key),
+            action("keyUp", key),
+            action("keyUp", held),
+        ];
+        self.press(actions.to_vec()).await;
+    }
+
+    async fn press(&self, actions: Vec<Value>) {
         let keyboard = json!({"type": "key", "id": "keyboard", "actions": actions});
         self.ask(Method::POST, "/actions", &json!({"actions": [keyboard]}))
             .await;

@@ -113,8 +113,7 @@ impl MetadataStore for PostgresJournal {
     }
 
     fn work_by_hand(&self) -> Result<u64, RunError> {
-        let reviews =
-            "SELECT COUNT(*) FROM fact WHERE key LIKE 'review/%' OR key LIKE 'trajectory-review/%'";
+        let reviews = "SELECT COUNT(*) FROM fact WHERE key LIKE 'review/%' OR key LIKE 'trajectory-review/%' OR key LIKE 'human-edit/%'";
         // The text only preselects: PostgreSQL's JSON refuses escaped zero bytes, which outputs may have.
         let outputs = "SELECT output FROM unit WHERE stage = 'rollout' AND state = 'done'
              AND output LIKE '%\"teacher\":\"human\"%'";

@@ -218,7 +218,8 @@ impl MetadataStore for SqliteJournal {
     }
 
     fn work_by_hand(&self) -> Result<u64, RunError> {
-        let counted = "SELECT (SELECT COUNT(*) FROM fact WHERE key LIKE 'review/%' OR key LIKE 'trajectory-review/%') +
+        let counted = "SELECT (SELECT COUNT(*) FROM fact WHERE key LIKE 'review/%' OR key LIKE 'trajectory-review/%'
+              OR key LIKE 'human-edit/%') +
              (SELECT COUNT(*) FROM unit WHERE stage = 'rollout' AND state = 'done'
               AND json_extract(output, '$.teacher') = 'human')";
         Ok(self.lock().query_row(counted, [], |row| row.get(0))?)

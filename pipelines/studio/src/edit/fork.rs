@@ -1,0 +1,402 @@
+//! One edit that is open: its session, its turns, its verdict.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use pybench_agent::{AttemptResult, AttemptSpec, Solver, fork, live_turns};
+use pybench_attempts::keep_outputs;
+use pybench_grade::{GradeCase, decide};
+use pybench_interpreter::LateSession;
+use pybench_run::{Failure, FailureKind, RunError, human_edits};
+use pybench_types::human_edit::HumanEdit;
+use pybench_types::trajectory::{OutputFile, Trajectory, Turn, Verdict};
+use schemars::JsonSchema;
+use serde::Serialize;
+use tokio::sync::Notify;
+
+use super::conversation::{Activity, Conversation, Person};
+use super::plan::Plan;
+use super::written::WrittenTurn;
+use crate::saved_edits::{EditInfo, SaveRequest};
+use crate::sources::Opened;
+use crate::view::{FileView, TurnView, outputs};
+
+/// Maximum number of turns that a person adds.
+pub(crate) const MAX_TURNS: u32 = 64;
+
+/// One edit that is open.
+pub(crate) struct Fork {
+    pub(crate) id: String,
+    /// Name of the run.
+    name: String,
+    plan: Plan,
+    conversation: Arc<Conversation>,
+    /// What was sent, so that an edit can be begun again.
+    written: Mutex<Vec<WrittenTurn>>,
+    outcome: Mutex<Outcome>,
+    /// When it was asked for last.
+    seen: Mutex<Instant>,
+    lease: Duration,
+    is_closed: AtomicBool,
+    closing: Notify,
+}
+
+/// How far an edit is.
+enum Outcome {
+    /// The conversation goes on.
+    Open,
+    Checking,
+    Checked(Box<Edited>),
+    Failed(String),
+}
+
+/// A trajectory with its verdict.
+#[derive(Clone)]
+struct Edited {
+    trajectory: Trajectory,
+    verdict: Verdict,
+    saved: Option<EditInfo>,
+}
+
+/// What an edit waits for or does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Phase {
+    /// The cells of the recorded turns run again.
+    Replaying,
+    /// It waits for a turn.
+    Waiting,
+    /// Cells run.
+    Running,
+    /// The checks run.
+    Checking,
+    /// There is a verdict.
+    Checked,
+    /// It cannot go on; `problem` says why.
+    Failed,
+}
+
+/// An edit as its page shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct ForkView {
+    pub(crate) id: String,
+    /// Name of the run.
+    pub(crate) name: String,
+    /// Id of the recorded trajectory.
+    pub(crate) trajectory: String,
+    /// The edited turn, from 1.
+    pub(crate) turn: u32,
+    pub(crate) editor: String,
+    pub(crate) phase: Phase,
+    pub(crate) problem: String,
+    /// The turns of the edit, from the edited one on.
+    pub(crate) turns: Vec<TurnView>,
+    /// What was sent for them.
+    pub(crate) written: Vec<WrittenTurn>,
+    /// The recorded turns, from the edited one on.
+    pub(crate) recorded: Vec<WrittenTurn>,
+    /// Files that the code wrote.
+    pub(crate) outputs: Vec<FileView>,
+    pub(crate) verdict: Option<Verdict>,
+    /// Whether a preference pair can be made of it: the recorded trajectory is rejected.
+    pub(crate) pairable: bool,
+    pub(crate) saved: Option<EditInfo>,
+}
+
+impl Fork {
+    /// # Errors
+    /// [`RunError::BadInput`] if a turn cannot be sent.
+    pub(crate) fn new(
+        id: String,
+        name: String,
+        plan: Plan,
+        turns: Vec<WrittenTurn>,
+        lease: Duration,
+    ) -> Result<Self, RunError> {
+        check_count(turns.len())?;
+        let replies = turns
+            .iter()
+            .map(|turn| turn.reply(&plan.recorded, plan.format));
+        let replies = replies.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            id,
+            name,
+            conversation: Arc::new(Conversation::beginning_with(replies)),
+            plan,
+            written: Mutex::new(turns),
+            outcome: Mutex::new(Outcome::Open),
+            seen: Mutex::new(Instant::now()),
+            lease,
+            is_closed: AtomicBool::new(false),
+            closing: Notify::new(),
+        })
+    }
+
+    /// Name of the run.
+    pub(crate) fn source(&self) -> &str {
+        &self.name
+    }
+
+    /// Notes that somebody still asks for it.
+    pub(crate) fn touch(&self) {
+        *lock(&self.seen) = Instant::now();
+    }
+
+    /// Ends the session.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        self.closing.notify_one();
+    }
+
+    /// Replays the recorded turns, runs those of the person until one is an answer, and checks the result. Returns when the
+    /// edit was closed, or nobody has asked for it for some time; its session has ended then.
+    pub(crate) async fn live(&self) {
+        let (interpreter, spec) = (self.plan.interpreter.clone(), self.plan.session.clone());
+        let mut session = LateSession::new(interpreter, spec);
+        let outcome = tokio::select! {
+            outcome = self.converse(&mut session) => Some(outcome),
+            () = self.abandoned() => None,
+        };
+        if let Err(error) = pybench_interpreter::Session::close(Box::new(session)).await {
+            tracing::warn!("cannot close the session of an edit: {error}");
+        }
+        let Some(outcome) = outcome else { return };
+        *lock(&self.outcome) = match outcome {
+            Ok(edited) => Outcome::Checked(Box::new(edited)),
+            Err(failure) => Outcome::Failed(explain(&failure)),
+        };
+        self.abandoned().await;
+    }
+
+    /// Returns once the edit was closed or its time is over.
+    async fn abandoned(&self) {
+        while !self.is_closed.load(Ordering::Relaxed) {
+            let left = self.lease.saturating_sub(lock(&self.seen).elapsed());
+            if left.is_zero() {
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(left) => {}
+                () = self.closing.notified() => {}
+            }
+        }
+    }
+
+    async fn converse(&self, session: &mut LateSession) -> Result<Edited, Failure> {
+        let plan = &self.plan;
+        let solver = Solver::Model(Arc::new(Person(self.conversation.clone())));
+        let spec = AttemptSpec {
+            task: &plan.task,
+            sample: plan.recorded.sample,
+            solver: &solver,
+            format: plan.format,
+            sampling: &plan.recorded.sampling,
+            max_turns: MAX_TURNS,
+            max_identical_turns: None,
+            feedback: None,
+        };
+        let log = self.conversation.as_ref();
+        let solved = fork(&spec, &plan.recorded, plan.kept(), session, log).await?;
+        *lock(&self.outcome) = Outcome::Checking;
+        let outputs = keep_outputs(session, &plan.store, &plan.recorded.id).await?;
+        let trajectory = plan.trajectory(solved, outputs);
+        let case = GradeCase {
+            task: &plan.task,
+            trajectory: &trajectory,
+            format: plan.format,
+        };
+        let verdict = decide(&case, &plan.filters, plan.checker.as_ref()).await?;
+        Ok(Edited {
+            trajectory,
+            verdict,
+            saved: None,
+        })
+    }
+
+    /// Sends turns. `after` is the number of turns that the person has seen.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if there are others, or the edit does not wait for a turn; [`RunError::BadInput`] if a turn
+    /// cannot be sent.
+    pub(crate) fn send(&self, after: usize, turns: Vec<WrittenTurn>) -> Result<(), RunError> {
+        let mut written = lock(&self.written);
+        check_count(written.len() + turns.len())?;
+        let (recorded, format) = (&self.plan.recorded, self.plan.format);
+        let replies = turns.iter().map(|turn| turn.reply(recorded, format));
+        let replies = replies.collect::<Result<Vec<_>, _>>()?;
+        if written.len() != after || !self.conversation.send(replies) {
+            return Err(RunError::Conflict(
+                "the edit does not wait for this turn: another window may have sent one; look at its turns again".to_owned(),
+            ));
+        }
+        written.extend(turns);
+        Ok(())
+    }
+
+    /// Saves the edited trajectory. It is on the disk when this returns. What it was saved as before, it remains.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if the checks do not accept it, or it cannot be a pair; the journal cannot be written.
+    pub(crate) fn save(&self, opened: &Opened, what: SaveRequest) -> Result<(), RunError> {
+        let edited = match &*lock(&self.outcome) {
+            Outcome::Checked(edited) => edited.clone(),
+            _ => {
+                return Err(refused(
+                    "there is no verdict yet; the edit must end with an answer",
+                ));
+            }
+        };
+        let before = edited.saved.as_ref();
+        let what = SaveRequest {
+            repair: what.repair || before.is_some_and(|saved| saved.repair),
+            pair: what.pair || before.is_some_and(|saved| saved.pair),
+        };
+        let edit = self.edit(*edited, what)?;
+        opened.save(|folder| human_edits::save(folder, &edit))?;
+        if let Outcome::Checked(edited) = &mut *lock(&self.outcome) {
+            edited.saved = Some(EditInfo::from(&edit));
+        }
+        Ok(())
+    }
+
+    fn edit(&self, edited: Edited, what: SaveRequest) -> Result<HumanEdit, RunError> {
+        let (kept, recorded) = (self.plan.kept(), &self.plan.recorded.turns);
+        let rejected = recorded.get(kept).map_or("", |turn| &turn.reply);
+        let reply = edited.trajectory.turns.get(kept);
+        if !edited.verdict.accepted {
+            return Err(refused(
+                "the checks do not accept the edited trajectory, so there is nothing verified to save; change a turn and \
+                 run it again",
+            ));
+        }
+        if !what.repair && !what.pair {
+            return Err(refused("set `repair`, `pair` or both"));
+        }
+        if what.pair && !self.plan.is_rejected {
+            return Err(refused(
+                "a preference pair needs a worse side, and the recorded trajectory is accepted or not graded",
+            ));
+        }
+        if what.pair && reply.is_some_and(|turn| turn.reply == rejected) {
+            return Err(refused(
+                "a preference pair needs two replies, and the edited turn is the recorded one; edit the turn that you changed",
+            ));
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let mut lineage = self.plan.lineage.clone();
+        lineage.saved_at = now.map_or(0, |time| time.as_secs());
+        Ok(HumanEdit {
+            rejected: rejected.to_owned(),
+            trajectory: edited.trajectory,
+            verdict: edited.verdict,
+            lineage,
+            repair: what.repair,
+            pair: what.pair,
+        })
+    }
+
+    /// The edit as its page shows it.
+    pub(crate) fn view(&self) -> ForkView {
+        let lineage = &self.plan.lineage;
+        let written = lock(&self.written).clone();
+        let steps = self.conversation.steps();
+        let turns = live_turns(&steps, self.plan.format);
+        let turns = turns.iter().skip(self.plan.kept());
+        let outcome = lock(&self.outcome);
+        let edited = match &*outcome {
+            Outcome::Checked(edited) => Some(edited),
+            _ => None,
+        };
+        ForkView {
+            id: self.id.clone(),
+            name: self.name.clone(),
+            trajectory: lineage.trajectory.to_string(),
+            turn: lineage.turn,
+            editor: lineage.editor.clone(),
+            phase: self.phase(&outcome),
+            problem: match &*outcome {
+                Outcome::Failed(problem) => problem.clone(),
+                _ => String::new(),
+            },
+            turns: turns.map(|turn: &Turn| TurnView::new(turn, true)).collect(),
+            written,
+            recorded: self.plan.recorded_rest(),
+            outputs: edited
+                .map(|edited| outputs(&edited.trajectory))
+                .unwrap_or_default(),
+            verdict: edited.map(|edited| edited.verdict.clone()),
+            pairable: self.plan.is_rejected,
+            saved: edited.and_then(|edited| edited.saved.clone()),
+        }
+    }
+
+    fn phase(&self, outcome: &Outcome) -> Phase {
+        match (outcome, self.conversation.activity()) {
+            (Outcome::Checking, _) => Phase::Checking,
+            (Outcome::Checked(_), _) => Phase::Checked,
+            (Outcome::Failed(_), _) => Phase::Failed,
+            (Outcome::Open, Activity::Replaying) => Phase::Replaying,
+            (Outcome::Open, Activity::Waiting) => Phase::Waiting,
+            (Outcome::Open, Activity::Running) => Phase::Running,
+        }
+    }
+}
+
+impl Plan {
+    /// The trajectory of an edit that ended.
+    fn trajectory(&self, solved: AttemptResult, outputs: Vec<OutputFile>) -> Trajectory {
+        let recorded = &self.recorded;
+        let own = solved.turns.iter().skip(self.kept());
+        let replies: Vec<&str> = own.map(|turn| turn.reply.as_str()).collect();
+        let teacher = HumanEdit::teacher(&self.lineage, &replies);
+        let (sampling, format) = (&recorded.sampling, &recorded.format);
+        Trajectory {
+            id: Trajectory::compute_id(&recorded.task, &teacher, sampling, format, recorded.sample),
+            task: recorded.task.clone(),
+            teacher,
+            sampling: recorded.sampling.clone(),
+            sample: recorded.sample,
+            seed: recorded.seed,
+            environment: self.interpreter.environment().to_owned(),
+            format: recorded.format.clone(),
+            messages: solved.messages,
+            turns: solved.turns,
+            outputs,
+            end: solved.end,
+            fault: None,
+            corrects: solved.corrects,
+        }
+    }
+}
+
+fn check_count(turns: usize) -> Result<(), RunError> {
+    match turns <= MAX_TURNS as usize {
+        true => Ok(()),
+        false => Err(refused(&format!(
+            "an edit has at most {MAX_TURNS} turns; end it with an answer"
+        ))),
+    }
+}
+
+fn refused(text: &str) -> RunError {
+    RunError::BadInput(text.to_owned())
+}
+
+/// Why an edit cannot go on.
+fn explain(failure: &Failure) -> String {
+    match failure.kind {
+        FailureKind::Replay => {
+            let detail = failure.detail.split(';').next().unwrap_or_default();
+            format!(
+                "The state before this turn cannot be restored, because the recorded cells do not repeat: {detail}. Edit an \
+                 earlier turn."
+            )
+        }
+        _ => failure.to_string(),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

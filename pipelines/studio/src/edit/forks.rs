@@ -1,0 +1,120 @@
+//! All edits that are open. Each has a session, so there are few, and one that nobody asks for is closed.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use pybench_interpreter::{Interpreter, Tier};
+use pybench_interpreter_containers::paced;
+use pybench_run::{Recipe, RunError};
+
+use super::fork::Fork;
+use super::plan::{ForkRequest, Plan};
+use crate::record::Record;
+use crate::sources::Opened;
+
+/// Maximum number of edits that are open.
+pub(crate) const MAX_FORKS: usize = 4;
+/// An edit that nobody has asked for in this time is closed. Browsers call the timers of hidden pages once a minute.
+const LEASE: Duration = Duration::from_secs(180);
+
+/// All edits that are open.
+pub(crate) struct Forks {
+    open: Mutex<HashMap<String, Arc<Fork>>>,
+    interpreters: Mutex<HashMap<Tier, Weak<dyn Interpreter>>>,
+    /// Base of relative paths in recipes.
+    root: PathBuf,
+    lease: Duration,
+}
+
+impl Forks {
+    /// `root` is the base of relative paths in recipes.
+    pub(crate) fn new(root: PathBuf) -> Self {
+        Self::with_lease(root, LEASE)
+    }
+
+    pub(crate) fn with_lease(root: PathBuf, lease: Duration) -> Self {
+        Self {
+            open: Mutex::default(),
+            interpreters: Mutex::default(),
+            root,
+            lease,
+        }
+    }
+
+    /// Reads what is edited.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub(crate) fn plan(
+        &self,
+        opened: &Opened,
+        record: Record,
+        request: &ForkRequest,
+    ) -> Result<Plan, RunError> {
+        Plan::new(opened, record, request, &self.root, |recipe| {
+            self.interpreter(recipe)
+        })
+    }
+
+    /// The interpreter of a recipe's tier. It ends with the last edit that uses it.
+    fn interpreter(&self, recipe: &Recipe) -> Result<Arc<dyn Interpreter>, RunError> {
+        let mut known = lock(&self.interpreters);
+        let tier = recipe.interpreter.tier;
+        if let Some(interpreter) = known.get(&tier).and_then(Weak::upgrade) {
+            return Ok(interpreter);
+        }
+        let made = paced(&recipe.interpreter);
+        let made = made.map_err(|error| RunError::Environment(error.to_string()))?;
+        known.insert(tier, Arc::downgrade(&made));
+        Ok(made)
+    }
+
+    /// Begins an edit of the run `name`; `None` if as many are open as can be.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if one of the turns of the request cannot be sent.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        name: String,
+        plan: Plan,
+        request: ForkRequest,
+    ) -> Result<Option<Arc<Fork>>, RunError> {
+        let id = blake3::Hash::from(rand::random::<[u8; 32]>()).to_hex();
+        let id = id[..32].to_owned();
+        let fork = Fork::new(id.clone(), name, plan, request.turns, self.lease)?;
+        let fork = Arc::new(fork);
+        {
+            let mut open = lock(&self.open);
+            if open.len() >= MAX_FORKS {
+                return Ok(None);
+            }
+            open.insert(id.clone(), fork.clone());
+        }
+        let (forks, live) = (self.clone(), fork.clone());
+        tokio::spawn(async move {
+            live.live().await;
+            lock(&forks.open).remove(&id);
+        });
+        Ok(Some(fork))
+    }
+
+    /// The edit with this id, which somebody asks for.
+    pub(crate) fn get(&self, id: &str) -> Option<Arc<Fork>> {
+        let fork = lock(&self.open).get(id).cloned()?;
+        fork.touch();
+        Some(fork)
+    }
+
+    /// Closes an edit; nothing happens if there is none.
+    pub(crate) fn close(&self, id: &str) {
+        if let Some(fork) = lock(&self.open).remove(id) {
+            fork.close();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

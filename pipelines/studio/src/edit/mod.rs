@@ -1,0 +1,19 @@
+//! Editing a turn of a recorded trajectory and continuing from it.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | [`written`] | turns as people write them, and the replies that they become |
+//! | [`conversation`] | a person in the place of the model |
+//! | [`plan`] | what is edited: the recorded trajectory, its task, its session |
+//! | [`fork`] | one edit that is open: its session, its turns, its verdict |
+//! | [`forks`] | all edits that are open |
+//! | [`routes`] | the routes |
+
+pub(crate) mod conversation;
+pub(crate) mod fork;
+pub(crate) mod forks;
+pub(crate) mod plan;
+pub(crate) mod routes;
+#[cfg(test)]
+mod tests;
+pub(crate) mod written;

@@ -1,0 +1,448 @@
+//! Edits over a session that prints each cell and how many ran before it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use pybench_agent::{Format, PybenchFormat};
+use pybench_grade::TrajectoryChecker;
+use pybench_interpreter::{
+    Collected, Interpreter, InterpreterError, InterruptHandle, Session, SessionSpec,
+};
+use pybench_run::{ContentStore, ExitCode, Failure, Filter, Journal, RunError};
+use pybench_testing::task::task;
+use pybench_types::human_edit::{HUMAN_EDITED, Lineage};
+use pybench_types::observation::{Observation, Output};
+use pybench_types::task::Task;
+use pybench_types::trajectory::{End, Finding, Outcome, Role, Sampling, Trajectory, Turn, Usage};
+use serde_json::{Value, json};
+
+use super::fork::{Fork, MAX_TURNS, Phase};
+use super::forks::{Forks, MAX_FORKS};
+use super::plan::{ForkRequest, Plan};
+use super::written::WrittenTurn;
+use crate::saved_edits::{self, SaveRequest};
+use crate::sources::{Sources, What};
+
+const FORMAT: PybenchFormat = PybenchFormat;
+const LONG: Duration = Duration::from_secs(600);
+
+/// Starts sessions of [`Echo`] and counts those that are open.
+struct Echoes {
+    noise: &'static str,
+    open: Arc<AtomicUsize>,
+}
+
+struct Echo {
+    ran: usize,
+    noise: &'static str,
+    open: Arc<AtomicUsize>,
+}
+
+fn observed(code: &str, ran: usize, noise: &str) -> Observation {
+    Observation {
+        outputs: vec![Output::Stream {
+            name: "stdout".into(),
+            text: format!("{code} {ran}{noise}\n"),
+        }],
+        ..Observation::default()
+    }
+}
+
+#[async_trait::async_trait]
+impl Interpreter for Echoes {
+    async fn start(&self, _: SessionSpec) -> Result<Box<dyn Session>, InterpreterError> {
+        self.open.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(Echo {
+            ran: 0,
+            noise: self.noise,
+            open: self.open.clone(),
+        }))
+    }
+    fn environment(&self) -> &str {
+        "e"
+    }
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+#[async_trait::async_trait]
+impl Session for Echo {
+    async fn execute(&mut self, code: &str) -> Result<Observation, InterpreterError> {
+        if code == "sleep" {
+            tokio::time::sleep(LONG).await;
+        }
+        self.ran += 1;
+        Ok(observed(code, self.ran, self.noise))
+    }
+    fn interrupt_handle(&self) -> InterruptHandle {
+        InterruptHandle::new().0
+    }
+    async fn read_outputs(&mut self) -> Result<Collected, InterpreterError> {
+        Ok(Collected::default())
+    }
+    async fn close(self: Box<Self>) -> Result<(), InterpreterError> {
+        Ok(())
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Accepts the answer 2.
+struct WantsTwo;
+
+#[async_trait::async_trait]
+impl TrajectoryChecker for WantsTwo {
+    async fn check(&self, _: &Task, trajectory: &Trajectory) -> Result<Vec<Finding>, Failure> {
+        let outcome = match trajectory.answer().ends_with('2') {
+            true => Outcome::Pass,
+            false => Outcome::Fail,
+        };
+        Ok(vec![Finding {
+            filter: "check".into(),
+            subject: "number".into(),
+            outcome,
+            detail: String::new(),
+            mismatch: None,
+        }])
+    }
+    fn digest(&self) -> &str {
+        "c"
+    }
+}
+
+/// Looks twice, and gives a wrong answer.
+fn recorded() -> Trajectory {
+    let turn = |reply: String, observation: Option<Observation>| Turn {
+        cell: FORMAT
+            .parse(&reply)
+            .cells()
+            .first()
+            .and_then(|cell| cell.clone().ok()),
+        reply,
+        observation,
+        more: Vec::new(),
+        usage: Usage {
+            prompt_tokens: 9,
+            completion_tokens: 9,
+        },
+    };
+    let (task, sampling) = (task().id, Sampling::default());
+    let id = Trajectory::compute_id(&task, "m", &sampling, "pybench", 0);
+    Trajectory {
+        seed: id.seed(),
+        id,
+        task,
+        teacher: "m".into(),
+        sampling,
+        sample: 0,
+        environment: "e".into(),
+        format: "pybench".into(),
+        messages: Vec::new(),
+        turns: vec![
+            turn(
+                FORMAT.write_step("I look.", "a"),
+                Some(observed("a", 1, "")),
+            ),
+            turn(
+                FORMAT.write_step("I count.", "b"),
+                Some(observed("b", 2, "")),
+            ),
+            turn(FORMAT.write_answer("3"), None),
+        ],
+        outputs: Vec::new(),
+        end: End::Finished,
+        fault: None,
+        corrects: None,
+    }
+}
+
+/// A run with that trajectory, and the edits of it.
+struct Bench {
+    folder: tempfile::TempDir,
+    sources: Sources,
+    forks: Arc<Forks>,
+    open: Arc<AtomicUsize>,
+}
+
+impl Bench {
+    fn new(lease: Duration) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("runs/r");
+        std::fs::create_dir_all(&run).unwrap();
+        let journal = Journal::open(&run.join("journal.sqlite")).unwrap();
+        let item = [recorded().id.to_string()];
+        journal.enqueue("rollout", &item).unwrap();
+        let output = serde_json::to_value(recorded()).unwrap();
+        journal.complete("rollout", &item[0], &output).unwrap();
+        let what = What::Runs(folder.path().join("runs"));
+        Self {
+            sources: Sources::new(what, folder.path().join("cache")),
+            forks: Arc::new(Forks::with_lease(".".into(), lease)),
+            open: Arc::default(),
+            folder,
+        }
+    }
+
+    fn plan(&self, turn: u32, noise: &'static str) -> Plan {
+        let store = ContentStore::open(&self.folder.path().join("runs/r/files")).unwrap();
+        let recorded = recorded();
+        Plan {
+            task: task(),
+            format: &FORMAT,
+            lineage: Lineage {
+                trajectory: recorded.id.clone(),
+                turn,
+                editor: "ann".into(),
+                saved_at: 0,
+            },
+            is_rejected: true,
+            session: SessionSpec::default(),
+            interpreter: Arc::new(Echoes {
+                noise,
+                open: self.open.clone(),
+            }),
+            checker: Arc::new(WantsTwo),
+            filters: vec![Filter::Format, Filter::Finished, Filter::Check],
+            store,
+            recorded,
+        }
+    }
+
+    fn begin(&self, plan: Plan, turns: Vec<WrittenTurn>) -> Result<Option<Arc<Fork>>, RunError> {
+        let request = ForkRequest {
+            trajectory: plan.recorded.id.to_string(),
+            turn: plan.lineage.turn,
+            editor: "ann".into(),
+            turns,
+        };
+        self.forks.begin("r".into(), plan, request)
+    }
+
+    fn save(&self, fork: &Fork, repair: bool, pair: bool) -> Result<(), RunError> {
+        let opened = self.sources.open("r").unwrap().unwrap();
+        fork.save(&opened, SaveRequest { repair, pair })
+    }
+}
+
+fn cell(text: &str, code: &str) -> WrittenTurn {
+    WrittenTurn {
+        recorded: None,
+        text: text.into(),
+        cells: vec![code.into()],
+    }
+}
+
+fn answer(text: &str) -> WrittenTurn {
+    WrittenTurn {
+        recorded: None,
+        text: text.into(),
+        cells: Vec::new(),
+    }
+}
+
+fn as_recorded(number: u32) -> WrittenTurn {
+    WrittenTurn {
+        recorded: Some(number),
+        ..WrittenTurn::default()
+    }
+}
+
+async fn until(fork: &Fork, phase: Phase) {
+    for _ in 0..3000 {
+        if fork.view().phase == phase {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("never {phase:?}: {:?}", fork.view());
+}
+
+fn text_of(error: RunError) -> String {
+    assert_eq!(error.exit_code(), ExitCode::BadInput, "{error}");
+    error.to_string()
+}
+
+#[tokio::test]
+async fn an_edited_turn_runs_in_the_restored_state_and_is_saved_when_the_checks_accept_it() {
+    let bench = Bench::new(LONG);
+    let fork = bench.begin(bench.plan(2, ""), Vec::new()).unwrap().unwrap();
+    until(&fork, Phase::Waiting).await;
+    let view = fork.view();
+    let cells: Vec<&[String]> = view.recorded.iter().map(|turn| &*turn.cells).collect();
+    assert_eq!(cells, [&["b".to_owned()][..], &[]]);
+    assert_eq!((view.turns.len(), view.recorded[1].text.as_str()), (0, "3"));
+    assert!(text_of(bench.save(&fork, true, true).unwrap_err()).contains("no verdict yet"));
+
+    fork.send(0, vec![cell("I count again.", "better")])
+        .unwrap();
+    until(&fork, Phase::Waiting).await;
+    let shown = serde_json::to_value(fork.view().turns).unwrap();
+    // One cell ran before it.
+    assert_eq!(shown[0]["cells"][0]["outputs"][0]["text"], "better 2\n");
+    let stale = fork.send(0, vec![answer("2")]).unwrap_err();
+    assert_eq!(stale.exit_code(), ExitCode::Conflict);
+    fork.send(1, vec![as_recorded(3)]).unwrap();
+    until(&fork, Phase::Checked).await;
+    assert!(!fork.view().verdict.unwrap().accepted);
+    let refused = text_of(bench.save(&fork, true, true).unwrap_err());
+    assert!(refused.contains("do not accept"), "{refused}");
+
+    // The same turns with another answer.
+    let turns = [&fork.view().written[..1], &[answer("2")]].concat();
+    let fork = bench.begin(bench.plan(2, ""), turns).unwrap().unwrap();
+    until(&fork, Phase::Checked).await;
+    assert!(text_of(bench.save(&fork, false, false).unwrap_err()).contains("`pair`"));
+    bench.save(&fork, true, false).unwrap();
+    bench.save(&fork, false, true).unwrap();
+    let info = fork.view().saved.unwrap();
+    assert!(info.repair && info.pair, "{info:?}");
+    let run = bench.folder.path().join("runs/r");
+    assert_eq!(
+        saved_edits::edits_of(&run, recorded().id.as_str()).unwrap(),
+        [info.clone()]
+    );
+    assert_eq!(saved_edits::edits_of(&run, "x").unwrap(), []);
+    let edit = saved_edits::edit(&run, recorded().id.as_str(), &info.id)
+        .unwrap()
+        .unwrap();
+    let trajectory = edit.trajectory;
+    assert!(
+        trajectory.teacher.starts_with(HUMAN_EDITED),
+        "{}",
+        trajectory.teacher
+    );
+    assert_eq!(
+        (trajectory.seed, &*trajectory.environment),
+        (recorded().seed, "e")
+    );
+    let replies = trajectory
+        .messages
+        .iter()
+        .filter(|m| m.role == Role::Assistant);
+    let trained: Vec<bool> = replies.map(|reply| reply.trained).collect();
+    assert_eq!(trained, [false, true, true]);
+    let corrects = trajectory.corrects.unwrap();
+    assert_eq!((&*corrects.student, corrects.turns), ("m", 1));
+
+    let pairs = saved_edits::preferences(&run).unwrap();
+    let pair: Value = serde_json::from_str(pairs.trim()).unwrap();
+    let message = |text: String| json!([{"role": "assistant", "content": text}]);
+    assert_eq!(
+        pair["chosen"],
+        message(FORMAT.write_step("I count again.", "better"))
+    );
+    assert_eq!(
+        pair["rejected"],
+        message(FORMAT.write_step("I count.", "b"))
+    );
+    let prompt = pair["prompt"].as_array().unwrap();
+    assert!(
+        prompt.last().unwrap()["content"]
+            .as_str()
+            .unwrap()
+            .contains("a 1")
+    );
+}
+
+#[tokio::test]
+async fn a_pair_needs_a_rejected_side_and_another_reply() {
+    let bench = Bench::new(LONG);
+    let accepted = Plan {
+        is_rejected: false,
+        ..bench.plan(3, "")
+    };
+    let fork = bench.begin(accepted, vec![answer("2")]).unwrap().unwrap();
+    until(&fork, Phase::Checked).await;
+    assert!(text_of(bench.save(&fork, false, true).unwrap_err()).contains("worse side"));
+    let turns = vec![as_recorded(2), answer("2")];
+    let fork = bench.begin(bench.plan(2, ""), turns).unwrap().unwrap();
+    until(&fork, Phase::Checked).await;
+    assert!(text_of(bench.save(&fork, true, true).unwrap_err()).contains("two replies"));
+    bench.save(&fork, true, false).unwrap();
+}
+
+#[tokio::test]
+async fn cells_that_do_not_repeat_end_the_edit_with_the_reason() {
+    let bench = Bench::new(LONG);
+    let fork = bench
+        .begin(bench.plan(2, "!"), Vec::new())
+        .unwrap()
+        .unwrap();
+    until(&fork, Phase::Failed).await;
+    let problem = fork.view().problem;
+    assert!(problem.contains("do not repeat"), "{problem}");
+    // Nothing is replayed before the first turn.
+    let fork = bench
+        .begin(bench.plan(1, "!"), Vec::new())
+        .unwrap()
+        .unwrap();
+    until(&fork, Phase::Waiting).await;
+}
+
+#[tokio::test]
+async fn an_edit_that_was_left_frees_its_session() {
+    let bench = Bench::new(LONG);
+    // Even while a cell runs.
+    let turns = vec![cell("I wait.", "sleep")];
+    let fork = bench.begin(bench.plan(2, ""), turns).unwrap().unwrap();
+    until(&fork, Phase::Running).await;
+    assert_eq!(bench.open.load(Ordering::SeqCst), 1);
+    bench.forks.close(&fork.id);
+    assert!(bench.forks.get(&fork.id).is_none());
+    closed(&bench).await;
+
+    let bench = Bench::new(Duration::from_secs(2));
+    let fork = bench.begin(bench.plan(2, ""), Vec::new()).unwrap().unwrap();
+    // It lives while somebody asks for it.
+    for _ in 0..6 {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        assert!(bench.forks.get(&fork.id).is_some());
+    }
+    closed(&bench).await;
+    assert!(bench.forks.get(&fork.id).is_none());
+}
+
+async fn closed(bench: &Bench) {
+    for _ in 0..3000 {
+        if bench.open.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("the session is still open");
+}
+
+#[tokio::test]
+async fn edits_and_their_turns_are_bounded() {
+    let bench = Bench::new(LONG);
+    let mut open = Vec::new();
+    for _ in 0..MAX_FORKS {
+        open.push(bench.begin(bench.plan(1, ""), Vec::new()).unwrap().unwrap());
+    }
+    assert!(
+        bench
+            .begin(bench.plan(1, ""), Vec::new())
+            .unwrap()
+            .is_none()
+    );
+    bench.forks.close(&open[0].id);
+    assert!(
+        bench
+            .begin(bench.plan(1, ""), Vec::new())
+            .unwrap()
+            .is_some()
+    );
+    until(&open[1], Phase::Waiting).await;
+    let many = vec![cell("Look.", "a"); MAX_TURNS as usize + 1];
+    let error = text_of(open[1].send(0, many).unwrap_err());
+    assert!(error.contains("at most 64 turns"), "{error}");
+    let error = text_of(open[1].send(0, vec![as_recorded(4)]).unwrap_err());
+    assert!(error.contains("turns 1 to 3"), "{error}");
+    assert_eq!(open[1].view().written, []);
+}
