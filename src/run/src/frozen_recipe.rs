@@ -62,10 +62,11 @@ const CONTENTS: [&str; 22] = [
 
 /// Keys that affect how a run is executed, or which of its rows are written, but nothing that was paid for. They may
 /// differ from the frozen recipe, so that a budget can be raised.
-const MUTABLE_KEYS: [&str; 4] = [
+const MUTABLE_KEYS: [&str; 5] = [
     "budget.",
     "rollout.concurrency",
     "rollout.attempts",
+    "rollout.unit_minutes",
     "shard.allow_contaminated",
 ];
 

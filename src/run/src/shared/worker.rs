@@ -99,6 +99,7 @@ impl WorkerSession {
         let options = ExecutorOptions {
             budget: round.budget,
             attempts: round.attempts,
+            unit_limit: round.unit_limit,
             ..options.clone()
         };
         let folder = self.folder.clone();
