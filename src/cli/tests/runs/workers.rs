@@ -19,14 +19,14 @@ use crate::support::{PYBENCH, pybench};
 const TASKS: usize = 12;
 
 /// Seconds of a lease in these tests.
-const LEASE: u32 = 3;
+pub(crate) const LEASE: u32 = 3;
 
 /// A call is 110 tokens.
 const PRICED: &str = ", price = { prompt = 1.0, completion = 1.0 }";
 const CALL: u64 = 110;
 
 /// From three pictures to shards. The coordinator itself works on one unit at a time.
-fn recipe(teacher: &str, rest: &str) -> String {
+pub(crate) fn recipe(teacher: &str, rest: &str) -> String {
     format!(
         "name = 't'\nseed = 7\nteacher = {teacher}\n\n[[crawl.sources]]\nsource = 'local'\npath = 'files'\n\
          license = 'CC0-1.0'\n\n[query]\ntasks = {TASKS}\ntemplate_share = 0.5\n\
@@ -36,7 +36,7 @@ fn recipe(teacher: &str, rest: &str) -> String {
 }
 
 /// A profile of the server of this program, with short leases.
-fn profile(folder: &Path) -> Option<PathBuf> {
+pub(crate) fn profile(folder: &Path) -> Option<PathBuf> {
     let mut profile = Profile::load(&postgres::profile()?).unwrap();
     profile.workers = WorkerSettings {
         lease_seconds: LEASE,
@@ -48,7 +48,7 @@ fn profile(folder: &Path) -> Option<PathBuf> {
 }
 
 /// Every file of the dataset: path → bytes.
-fn dataset(fixture: &RunFixture) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(crate) fn dataset(fixture: &RunFixture) -> BTreeMap<PathBuf, Vec<u8>> {
     let root = fixture.folder().join(pybench_shard::DATASET);
     let mut files = BTreeMap::new();
     let mut folders = vec![root.clone()];
@@ -66,7 +66,7 @@ fn dataset(fixture: &RunFixture) -> BTreeMap<PathBuf, Vec<u8>> {
     files
 }
 
-fn coordinator(fixture: &RunFixture, profile: &Path) -> Command {
+pub(crate) fn coordinator(fixture: &RunFixture, profile: &Path) -> Command {
     let mut command = fixture.program("synthesize", &[]);
     command.arg("--profile").arg(profile);
     command.process_group(0);
@@ -84,16 +84,16 @@ fn worker_of(mut command: Command, fixture: &RunFixture, profile: &Path) -> Comm
     command
 }
 
-fn worker(fixture: &RunFixture, profile: &Path) -> Command {
+pub(crate) fn worker(fixture: &RunFixture, profile: &Path) -> Command {
     worker_of(pybench("worker"), fixture, profile)
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process_group(Pid::from_child(child), signal).unwrap();
 }
 
 /// Asks a worker to end, which takes at most the time of a turn.
-fn drain(worker: &mut Child) {
+pub(crate) fn drain(worker: &mut Child) {
     signal(worker, Signal::TERM);
     let since = Instant::now();
     let status = worker.wait().unwrap();
@@ -102,7 +102,7 @@ fn drain(worker: &mut Child) {
 }
 
 /// A local run of the recipe: its dataset and the number of different requests.
-async fn local_run(
+pub(crate) async fn local_run(
     server: &Endpoint,
     tasks: &OnceLock<Vec<pybench_types::task::Task>>,
     text: &str,
@@ -120,7 +120,7 @@ async fn local_run(
     (dataset(&local), asked)
 }
 
-fn requests(server: &Endpoint) -> u64 {
+pub(crate) fn requests(server: &Endpoint) -> u64 {
     server.calls().values().map(|count| u64::from(*count)).sum()
 }
 
