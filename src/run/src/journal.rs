@@ -129,7 +129,7 @@ impl Journal {
     /// # Errors
     /// [`RunError::BadInput`] if there is no journal; it cannot be opened.
     pub fn join_run(folder: &Path) -> Result<Self, RunError> {
-        JournalPlace::of(folder)?.join()
+        JournalPlace::of(folder)?.join_run()
     }
 
     /// Opens an existing SQLite file for reading, while another process may be writing.
