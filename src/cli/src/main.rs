@@ -6,6 +6,7 @@ mod doctor;
 mod guard;
 mod help;
 mod interpreter;
+mod run;
 mod setup;
 mod trainer;
 

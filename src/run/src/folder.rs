@@ -65,20 +65,8 @@ impl RunFolder {
         changed: &WhenChanged,
         profile: Option<&Path>,
     ) -> Result<Self, RunError> {
-        let at = |path: &Path| format!("run folder {}", path.display());
-        fs::create_dir_all(root).map_err(RunError::io(at(root)))?;
-        let lock_path = root.join("lock");
-        let lock = File::create(&lock_path).map_err(RunError::io(at(&lock_path)))?;
-        match lock_within(&lock, LOCK_GRACE) {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(RunError::Conflict(format!(
-                    "run folder {} is in use by another process; wait for that process to end, or choose another run folder with --run NAME",
-                    root.display()
-                )));
-            }
-            Err(TryLockError::Error(error)) => return Err(RunError::io(at(&lock_path))(error)),
-        }
+        fs::create_dir_all(root).map_err(RunError::io(format!("run folder {}", root.display())))?;
+        let lock = lock_folder(root)?;
         check_not_lost(root, &JournalPlace::of(root)?)?;
         frozen_recipe::freeze(root, recipe, changed)?;
         let place = match profile {
@@ -220,6 +208,25 @@ impl RunFolder {
 /// A killed run holds its lock until its last sandbox has ended, about one second later; a command that is
 /// repeated immediately waits for it.
 const LOCK_GRACE: Duration = Duration::from_secs(5);
+
+/// Takes the lock of a run folder, which the kernel releases when the file is closed.
+///
+/// # Errors
+/// [`RunError::Conflict`] if another process has it; I/O errors.
+pub(crate) fn lock_folder(root: &Path) -> Result<File, RunError> {
+    let path = root.join("lock");
+    let wrap = || RunError::io(format!("run folder {}", path.display()));
+    let lock = File::create(&path).map_err(wrap())?;
+    match lock_within(&lock, LOCK_GRACE) {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(RunError::Conflict(format!(
+            "run folder {} is in use by another process; wait for that process to end, or choose another run folder with \
+             --run NAME",
+            root.display()
+        ))),
+        Err(TryLockError::Error(error)) => Err(wrap()(error)),
+    }
+}
 
 /// Locks a file, blocking this thread for at most `grace`. A process that is ending, or that another thread
 /// has just started, briefly holds a copy of the lock.

@@ -8,7 +8,7 @@ use pybench_types::text::{count, dollars};
 
 use super::RunError;
 use super::artifact_names::{
-    CALLS, FILES, HELD_OUT, JOURNAL, POINTER, TASKS, TRAJECTORIES, VERDICTS,
+    CALLS, FILES, HELD_OUT, INCOMING, JOURNAL, MOVE, POINTER, TASKS, TRAJECTORIES, VERDICTS,
 };
 use super::journal::JournalPlace;
 use super::replace::write_atomically;
@@ -35,7 +35,7 @@ const RECIPE: &str = "recipe.toml";
 
 /// What commands write into a run folder, in the order in which a run that starts over deletes it: whatever a kill leaves
 /// is still a run of the old recipe, to which the same happens again.
-const CONTENTS: [&str; 22] = [
+const CONTENTS: [&str; 24] = [
     "dataset",
     "contaminated.jsonl",
     "report.md",
@@ -56,6 +56,8 @@ const CONTENTS: [&str; 22] = [
     "journal.sqlite-shm",
     "journal.sqlite-wal",
     JOURNAL,
+    INCOMING,
+    MOVE,
     CALLS,
     POINTER,
 ];

@@ -3,6 +3,7 @@
 mod cut;
 mod executor;
 mod journal;
+mod moves;
 mod places;
 mod servers;
 mod store;

@@ -10,6 +10,7 @@ mod link;
 mod offers;
 mod server;
 mod steps;
+mod transfer;
 mod units;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -76,6 +77,18 @@ impl PostgresJournal {
         schema: &str,
         calls: &Path,
     ) -> Result<Self, RunError> {
+        let (journal, settled) = Self::create(server, schema)?;
+        let name = format!("schema {schema} of PostgreSQL");
+        let paid = PaidCalls::open(calls, &name, settled)?;
+        Ok(Self {
+            paid: Some(paid),
+            ..journal
+        })
+    }
+
+    /// As [`Self::open`], and counts no paid calls: for a schema that a journal is copied to. Also returns the number of
+    /// settled calls.
+    pub(super) fn create(server: &PostgresServer, schema: &str) -> Result<(Self, u64), RunError> {
         server.check()?;
         check_schema(schema)?;
         let mut link = Link::connect(server, Some(schema))?;
@@ -87,13 +100,8 @@ impl PostgresJournal {
             check_version(&mut link, schema).await?;
             link.transaction(recover).await
         })?;
-        let name = format!("schema {schema} of PostgreSQL");
-        let paid = PaidCalls::open(calls, &name, settled)?;
-        Ok(Self {
-            role: Role::Owner { generation },
-            paid: Some(paid),
-            ..Self::with(server, schema, link, Role::Worker)
-        })
+        let journal = Self::with(server, schema, link, Role::Owner { generation });
+        Ok((journal, settled))
     }
 
     /// Opens the journal that another handle has opened, for a further worker.
