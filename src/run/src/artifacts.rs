@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use checksum::{Checksum, ChecksumBuilder};
 pub use index::{Index, ItemReader};
 use lines::Lines;
+pub use transfer::remove_stale_artifacts;
 pub(crate) use transfer::{fetch_artifacts, store_artifacts};
 
 use crate::journal::JournalPlace;

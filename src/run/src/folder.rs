@@ -74,6 +74,7 @@ impl RunFolder {
             None => JournalPlace::of(root)?,
         };
         let journal = place.open(root)?;
+        journal.share(root, recipe)?;
         let store = ContentStore::open(&root.join("files"))?.with_remote(place.store()?);
         Ok(Self {
             root: root.to_owned(),
@@ -100,6 +101,18 @@ impl RunFolder {
                 "the journal of {} is in SQLite, which workers cannot join; begin a run with `synthesize --profile`",
                 root.display()
             ))),
+        }
+    }
+
+    /// Lets a worker find a run on a machine that does not have its folder: if `root` is no folder that a coordinator has
+    /// made, the journal is looked up on the server of `profile`, which must name a store.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if the server has several such runs, or does not answer.
+    pub fn attach(root: &Path, profile: &Path) -> Result<(), RunError> {
+        match frozen_recipe::read(root)?.is_empty() {
+            true => JournalPlace::attach(root, profile),
+            false => Ok(()),
         }
     }
 
@@ -192,9 +205,17 @@ impl RunFolder {
     /// The frozen recipe, as TOML.
     ///
     /// # Errors
-    /// I/O errors.
+    /// I/O errors; the journal cannot be read.
     pub fn frozen_recipe(&self) -> Result<String, RunError> {
-        frozen_recipe::read(&self.root)
+        match self.is_elsewhere()? {
+            true => Ok(self.journal.shared_recipe()?.unwrap_or_default()),
+            false => frozen_recipe::read(&self.root),
+        }
+    }
+
+    /// Whether this is the folder of a worker, and that of the coordinator is on another machine.
+    pub(crate) fn is_elsewhere(&self) -> Result<bool, RunError> {
+        Ok(frozen_recipe::read(&self.root)?.is_empty())
     }
 
     /// Writes an artifact or report atomically: a reader sees either the old or the new content.

@@ -13,6 +13,7 @@ mod paid_calls;
 mod place;
 mod postgres;
 mod profile;
+mod shared_run;
 mod sqlite;
 mod transfer;
 mod units;

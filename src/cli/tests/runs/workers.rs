@@ -425,3 +425,45 @@ async fn a_drained_worker_gives_its_units_back_and_nothing_is_paid_twice() {
         .unwrap();
     assert_eq!((spent.calls, spent.uncertain), (asked as u64, 0));
 }
+
+/// A worker with a profile, and without the folder of the run: what it needs comes from PostgreSQL and the bucket.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_without_the_run_folder_gives_the_same_bytes() {
+    let settings = tempfile::tempdir().unwrap();
+    let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
+        return;
+    };
+    let Some(store) = pybench_testing::s3::server() else {
+        return;
+    };
+    let mut with_store = Profile::load(&profile).unwrap();
+    with_store.store = Some(store);
+    std::fs::write(&profile, toml::to_string(&with_store).unwrap()).unwrap();
+    let tasks = Arc::new(OnceLock::new());
+    let server = expert_endpoint(tasks.clone(), Duration::from_millis(500)).await;
+    let text = recipe(&openai(&server.base_url(), FREE), "");
+    let (expected, asked) = local_run(&server, &tasks, &text).await;
+
+    let shared = RunFixture::bare(&text);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let own_profile = elsewhere.path().join("cluster.toml");
+    std::fs::copy(&profile, &own_profile).unwrap();
+    let mut command = worker(&shared, &own_profile);
+    let mut far = command.current_dir(elsewhere.path()).spawn().unwrap();
+    let status = coordinator(&shared, &profile).status().unwrap();
+    assert!(status.success(), "{status}");
+    drain(&mut far);
+    assert!(dataset(&shared) == expected, "another dataset");
+    assert_eq!(
+        (server.calls().len(), requests(&server)),
+        (asked, asked as u64),
+        "a call is repeated"
+    );
+    let folder = elsewhere.path().join("data/runs/t");
+    assert!(folder.join("tasks.jsonl").is_file(), "it worked on no unit");
+    assert!(!folder.join("recipe.toml").exists());
+    assert!(
+        std::fs::read_dir(folder.join("files")).unwrap().count() > 0,
+        "it read no input"
+    );
+}

@@ -7,4 +7,5 @@ mod moves;
 mod places;
 mod servers;
 mod store;
+mod tls;
 mod workers;

@@ -94,7 +94,7 @@ impl Content {
     fn of(journal: &Journal) -> Self {
         let batches = journal.all_open_batches().unwrap();
         let mut facts = journal.metadata_with_prefix("").unwrap();
-        facts.retain(|(key, _)| key != "moved");
+        facts.retain(|(key, _)| !["moved", "shared_run"].contains(&key.as_str()));
         let stages = journal.stages().unwrap();
         Self {
             units: stages

@@ -7,7 +7,7 @@ use pybench_types::id::Digest;
 
 use super::checksum::Checksum;
 use crate::store::Store;
-use crate::{Journal, RunError};
+use crate::{Journal, RunError, RunFolder};
 
 /// Stores the artifacts of the run folder `root`.
 ///
@@ -23,8 +23,7 @@ pub(crate) fn store_artifacts(
         if !path.is_file() {
             continue;
         }
-        let digest = File::open(&path).and_then(Digest::of_reader);
-        let digest = digest.map_err(RunError::io(path.display().to_string()))?;
+        let digest = digest(&path)?;
         // A file that somebody has changed is not the artifact.
         if let Some(checksum) = written.iter().find(|checksum| *checksum.digest() == digest) {
             store.put(&checksum.key(&name), &path)?;
@@ -52,4 +51,31 @@ pub(crate) fn fetch_artifacts(
         }
     }
     Ok(())
+}
+
+/// Deletes the files of a worker that are no longer the artifacts which the journal names, so that those are read from the
+/// store. Does nothing in the folder of the coordinator.
+///
+/// # Errors
+/// A file cannot be read or deleted; the journal cannot be read.
+pub fn remove_stale_artifacts(folder: &RunFolder) -> Result<(), RunError> {
+    if !folder.is_elsewhere()? {
+        return Ok(());
+    }
+    for (name, written) in Checksum::all(folder.journal())? {
+        let path = folder.root().join(&name);
+        if !path.is_file() {
+            continue;
+        }
+        let digest = digest(&path)?;
+        if written.iter().all(|checksum| *checksum.digest() != digest) {
+            std::fs::remove_file(&path).map_err(RunError::io(path.display().to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+fn digest(path: &Path) -> Result<Digest, RunError> {
+    let digest = File::open(path).and_then(Digest::of_reader);
+    digest.map_err(RunError::io(path.display().to_string()))
 }

@@ -277,12 +277,17 @@ impl JournalPlace {
 
 /// A schema that no other run has, with the name of the run in it.
 pub(super) fn new_schema(root: &Path) -> String {
+    let random = RandomState::new().build_hasher().finish();
+    format!("{}{random:016x}", schema_prefix(root))
+}
+
+/// What the schemas of all runs with the name of this folder begin with.
+pub(super) fn schema_prefix(root: &Path) -> String {
     let name = root.file_name().unwrap_or_default().to_string_lossy();
     let plain = |c: char| match c.is_ascii_alphanumeric() {
         true => c.to_ascii_lowercase(),
         false => '_',
     };
     let name: String = name.chars().map(plain).take(40).collect();
-    let random = RandomState::new().build_hasher().finish();
-    format!("run_{name}_{random:016x}")
+    format!("run_{name}_")
 }

@@ -10,6 +10,7 @@ mod link;
 mod offers;
 mod server;
 mod steps;
+mod tls;
 mod transfer;
 mod units;
 
@@ -145,6 +146,16 @@ impl PostgresJournal {
              WHERE table_schema = $1 AND table_name = 'journal_version')";
         let exists: bool = block_on(link.one(exists, &[&schema]))?.try_get(0)?;
         Ok(!exists)
+    }
+
+    /// The schemas that hold journals and whose names begin with `prefix`, sorted.
+    pub(super) fn schemas(server: &PostgresServer, prefix: &str) -> Result<Vec<String>, RunError> {
+        server.check()?;
+        let mut link = Link::connect(server, None)?;
+        let named = "SELECT table_schema::text FROM information_schema.tables
+             WHERE table_name = 'journal_version' AND starts_with(table_schema::text, $1) ORDER BY 1";
+        let rows = block_on(link.query(named, &[&prefix]))?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     /// Deletes the schema of a run.
