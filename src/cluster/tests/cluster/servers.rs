@@ -93,3 +93,11 @@ fn a_profile_that_names_no_machine_is_refused() {
         "{error}"
     );
 }
+
+#[test]
+fn the_settings_in_deploy_are_valid() {
+    let folder = std::path::Path::new(pybench_testing::ROOT).join("deploy/kubernetes");
+    let profile = Profile::load(&folder.join("cluster.toml")).unwrap();
+    assert!(profile.store.is_some(), "workers need a bucket there");
+    pybench_run::Recipe::load(&folder.join("recipe.toml"), &[]).unwrap();
+}
