@@ -64,8 +64,8 @@ impl Link {
                 Err(error) => return drop(sender.send(Err(RunError::io("a runtime")(error)))),
             };
             match tls {
-                Some(tls) => runtime.block_on(drive(&config, tls, &sender)),
-                None => runtime.block_on(drive(&config, NoTls, &sender)),
+                Some(tls) => runtime.block_on(drive_connection(&config, tls, &sender)),
+                None => runtime.block_on(drive_connection(&config, NoTls, &sender)),
             }
         };
         thread.spawn(drive).map_err(RunError::io("a thread"))?;
@@ -160,8 +160,11 @@ impl Link {
 }
 
 /// Connects, passes the result on, and drives the connection until it ends.
-async fn drive<T>(config: &Config, tls: T, sender: &mpsc::Sender<Result<Client, RunError>>)
-where
+async fn drive_connection<T>(
+    config: &Config,
+    tls: T,
+    sender: &mpsc::Sender<Result<Client, RunError>>,
+) where
     T: MakeTlsConnect<Socket>,
     T::Stream: 'static,
 {
