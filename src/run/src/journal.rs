@@ -143,7 +143,7 @@ impl Journal {
     /// # Errors
     /// [`RunError::BadInput`] if there is no journal; it cannot be opened.
     pub fn join_run(folder: &Path) -> Result<Self, RunError> {
-        JournalPlace::of(folder)?.join_run()
+        JournalPlace::of(folder)?.join()
     }
 
     /// Opens an existing SQLite file for reading, while another process may be writing.

@@ -216,7 +216,7 @@ impl JournalPlace {
     ///
     /// # Errors
     /// [`RunError::BadInput`] if there is none.
-    pub(crate) fn join_run(&self) -> Result<Journal, RunError> {
+    pub(crate) fn join(&self) -> Result<Journal, RunError> {
         if self.is_blank()? {
             let text = format!("{} does not exist", self.describe());
             return Err(RunError::BadInput(text));
