@@ -182,10 +182,11 @@ async fn gather(
     Ok(manifests)
 }
 
-/// Allows at most three attempts, so that without a network the fallback starts soon.
+/// Allows at most three attempts, so that without a network the fallback starts soon; a large download may take long.
 fn executor(context: &RunContext) -> LocalExecutor {
     let mut options = context.options.clone();
     options.attempts = options.attempts.min(3);
+    options.unit_limit = None;
     LocalExecutor::new(
         context.folder.clone(),
         options,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pybench_agent::chat_failure;
 use pybench_checks::selection::TrajectoryFeatures;
-use pybench_run::{Failure, FailureKind, Filter, FoldedLog, RunContext, RunError};
+use pybench_run::{ContentStore, Failure, FailureKind, Filter, FoldedLog, RunContext, RunError};
 use pybench_types::id::CompactDigest;
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Finding, Opinion, Outcome, Trajectory, Verdict};
@@ -23,6 +23,7 @@ use pybench_checks::judge::{FORMAT, Judge};
 pub(super) struct LlmJudge {
     judge: Judge,
     stores: Vec<PathBuf>,
+    files: ContentStore,
     decides: bool,
     /// Trajectories without an opinion.
     failures: FoldedLog,
@@ -43,6 +44,7 @@ impl LlmJudge {
         Ok(Some(Self {
             judge: Judge::new(teacher, choice.sees, context.interrupt.clone()),
             stores: vec![context.folder.root().join("files")],
+            files: context.folder.store().clone(),
             decides: grade.filters.contains(&Filter::Judge),
             failures: FoldedLog::new("grade: the judge gave no opinion"),
         }))
@@ -57,6 +59,10 @@ impl LlmJudge {
         task: &Task,
         trajectory: &Trajectory,
     ) -> Result<Option<Opinion>, Failure> {
+        // Another machine may have made them.
+        for file in &trajectory.outputs {
+            self.files.checked_path(&file.id)?;
+        }
         let reply = self
             .judge
             .opinion(&task.query, trajectory, &self.stores)

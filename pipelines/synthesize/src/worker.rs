@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use pybench_attempts::teacher::check_keys;
 use pybench_grade as grade;
 use pybench_rollout as rollout;
+use pybench_run::artifacts::remove_stale_artifacts;
 use pybench_run::artifacts::stage::{GRADE, ROLLOUT};
 use pybench_run::cli::{LogArgs, Process};
 use pybench_run::project::{default_runs_dir, is_path, project_root};
@@ -99,7 +100,7 @@ impl WorkerArgs {
 pub async fn run(args: &WorkerArgs, process: &Process) -> Result<(), RunError> {
     let root = args.folder(project_root(Path::new(".")).as_deref());
     let mut idle = Idle::new(args, process);
-    while !RunFolder::can_join(&root)? {
+    while !can_join(&root, &args.profile)? {
         if idle.ends().await {
             tracing::info!("no run begins in {}", root.display());
             return Ok(());
@@ -114,6 +115,12 @@ pub async fn run(args: &WorkerArgs, process: &Process) -> Result<(), RunError> {
             JoinedEnd::Idle => return Ok(()),
         }
     }
+}
+
+/// Whether the run has begun, here or on the machine of its coordinator.
+fn can_join(root: &Path, profile: &Path) -> Result<bool, RunError> {
+    RunFolder::attach(root, profile)?;
+    RunFolder::can_join(root)
 }
 
 /// Measures the time without work.
@@ -278,6 +285,7 @@ fn context(
     root: &Path,
 ) -> Result<(RunContext, Digest), RunError> {
     let folder = RunFolder::join(root, &args.profile)?;
+    remove_stale_artifacts(&folder)?;
     let text = folder.frozen_recipe()?;
     let recipe = Recipe::parse("recipe.toml", &text, &[])?;
     let lease = folder.workers().unwrap_or_default().lease();

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Subcommand};
 use clap_complete::Shell;
-use pybench_run::RunError;
 use pybench_run::cli::{self, BeginArgs, InProfile, LogArgs, RunArgs, WritesDataset};
+use pybench_run::{Profile, RunError};
 
-use crate::{Cli, cluster, doctor, help, interpreter, setup, trainer};
+use crate::{Cli, cluster, doctor, guard, help, interpreter, run, setup, trainer};
 
 /// The commands, in the order in which `--help` lists them.
 #[derive(Debug, Subcommand)]
@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Library(pybench_library::command::LibraryArgs),
     /// Work on the attempts and verdicts of a run that `synthesize --profile` coordinates
     Worker(pybench_synthesize::worker::WorkerArgs),
+    /// Move a run to a cluster and back
+    Run(run::RunArgs),
 
     /// Show how far a run is, its cost and time, and what failed and why
     Status(pybench_synthesize::status::StatusArgs),
@@ -100,6 +102,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
             "compose",
             "library",
             "worker",
+            "run",
         ],
     ),
     (
@@ -125,6 +128,7 @@ impl Command {
     pub(crate) fn run(self) -> ExitCode {
         match self {
             Self::Synthesize(args) => cli::stage_with(args, |context| async move {
+                let _guard = guard::of_run(&context)?;
                 pybench_synthesize::run(&context).await
             }),
             Self::Init(args) => cli::main_with(args.log, |process| async move {
@@ -138,9 +142,11 @@ impl Command {
             }
             Self::Query(args) => pybench_query::command::main(args),
             Self::Rollout(stage) => cli::stage_with(stage.run, |context| async move {
+                let _guard = guard::of_run(&context)?;
                 pybench_rollout::run_alone(&context).await
             }),
             Self::Grade(stage) => cli::stage_with(stage.run, |context| async move {
+                let _guard = guard::of_run(&context)?;
                 pybench_grade::run(&context).await
             }),
             Self::Shard(args) => {
@@ -156,8 +162,10 @@ impl Command {
                 Ok(pybench_library::command::run(args, process).await?)
             }),
             Self::Worker(args) => cli::main_with(args.log, |process| async move {
+                let _guard = guard::start(&Profile::load(&args.profile)?.workers)?;
                 Ok(pybench_synthesize::worker::run(&args, &process).await?)
             }),
+            Self::Run(args) => run::main(args),
             Self::Status(args) => cli::main_with(args.log, |_| async move {
                 let folder = args.folder()?;
                 let headline = match pybench_eval::status::headline(&folder)? {

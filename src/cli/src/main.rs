@@ -3,14 +3,17 @@
 mod cluster;
 mod commands;
 mod doctor;
+mod guard;
 mod help;
 mod interpreter;
+mod run;
 mod setup;
 mod trainer;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
+use pybench_interpreter::session_guard;
 
 /// Make training data for code-interpreter agents from real files, fine-tune models on it, and evaluate
 /// them
@@ -22,6 +25,9 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = session_guard::run_if_asked() {
+        return code;
+    }
     let matches = help::grouped(Cli::command()).get_matches();
     match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli.command.run(),

@@ -104,6 +104,7 @@ impl Cluster {
             user: postgres::USER.to_owned(),
             password_file: Some(PASSWORD.into()),
             password_env: None,
+            ca_file: None,
         };
         let profile = Profile {
             postgres: address,

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Resource, Rlimit};
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal};
 use rustix::thread::{Gid, Uid};
 
 use super::engine::LaunchSpec;
@@ -38,7 +38,9 @@ pub(super) fn spawn<const N: usize>(
             fix_addresses();
             prefer_as_victim();
             limit_pending_signals()?;
-            enter(&cgroup_files, &inside, user)
+            enter(&cgroup_files, &inside, user)?;
+            // Last, since switching users resets it. Launcher threads end with the process.
+            Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
         })
     };
     command.spawn()

@@ -31,6 +31,7 @@ pub mod sandbox;
 pub mod seccomp;
 mod server;
 mod session;
+pub mod session_guard;
 mod shared;
 mod unsandboxed;
 pub mod worker;

@@ -13,6 +13,7 @@ use super::engine::{Engine, HostEnv};
 use super::environment::Environment;
 use super::server::WarmServers;
 use super::session::LocalSession;
+use super::session_guard::LAUNCHER;
 use super::shared::Shared;
 use super::unsandboxed::Unsandboxed;
 use super::worker::Worker;
@@ -85,7 +86,7 @@ impl LocalInterpreter {
         let environment = Environment::find()?;
         let unavailable =
             |error| InterpreterError::Unavailable(format!("preparing workspaces: {error}"));
-        let worker = Worker::start("sessions").map_err(unavailable)?;
+        let worker = Worker::start(LAUNCHER).map_err(unavailable)?;
         let cache = environment.cache.clone();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let prepared = worker.run_blocking(move || {

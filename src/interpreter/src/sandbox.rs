@@ -138,7 +138,7 @@ fn wait_for_exit(mut monitor: Child, until: Instant) {
 }
 
 /// Waits until a descriptor is readable. A pidfd becomes readable when its process ends.
-fn wait_readable(fd: BorrowedFd<'_>, patience: Duration) -> bool {
+pub(super) fn wait_readable(fd: BorrowedFd<'_>, patience: Duration) -> bool {
     let until = Instant::now() + patience;
     loop {
         let left = until.saturating_duration_since(Instant::now()).as_millis();

@@ -3,6 +3,10 @@
 pub(crate) const JOURNAL: &str = "journal.sqlite";
 /// Names the place of a journal that is not in the folder.
 pub(crate) const POINTER: &str = "journal.toml";
+/// Names the place in PostgreSQL that the journal is being moved to.
+pub(crate) const MOVE: &str = "journal.move.toml";
+/// A journal that is being moved to the folder.
+pub(crate) const INCOMING: &str = "journal.incoming.sqlite";
 /// Number of paid calls.
 pub(crate) const CALLS: &str = "journal.calls";
 pub(crate) const FILES: &str = "files.jsonl";

@@ -3,6 +3,7 @@
 mod checksum;
 mod index;
 mod lines;
+mod transfer;
 
 use std::fs::File;
 use std::io::Write;
@@ -18,6 +19,8 @@ use serde::de::DeserializeOwned;
 use checksum::{Checksum, ChecksumBuilder};
 pub use index::{Index, ItemReader};
 use lines::Lines;
+pub use transfer::remove_stale_artifacts;
+pub(crate) use transfer::{fetch_artifacts, store_artifacts};
 
 use crate::journal::JournalPlace;
 use crate::replace::{finish_file, new_file};

@@ -168,6 +168,7 @@ pub(crate) async fn all(factory: &impl Factory) {
     attempts_are_counted_for_each_call(factory).await;
     deferred_units_stay_pending(factory).await;
     a_panic_is_an_internal_failure(factory).await;
+    a_unit_that_hangs_fails_and_the_rest_ends(factory).await;
     the_same_command_retries_all_but_bad_items(factory).await;
     a_lease_of_another_worker_is_waited_for(factory).await;
     a_dropped_run_resumes(factory).await;
@@ -304,6 +305,32 @@ async fn a_panic_is_an_internal_failure(factory: &impl Factory) {
     let failure = test.folder.journal().failures().unwrap().remove(0).failure;
     assert_eq!(failure.kind, FailureKind::Internal);
     assert!(failure.detail.contains("scripted"), "{failure}");
+}
+
+async fn a_unit_that_hangs_fails_and_the_rest_ends(factory: &impl Factory) {
+    let test = TestRun::new(factory);
+    let stage = Scripted::new(|item, attempt| match (item, attempt) {
+        ("item-0", _) | ("item-2", 1) => Act::Hang,
+        _ => Act::Done,
+    });
+    // Longer than a third of the lease, so that the lease is renewed while the unit hangs.
+    let options = ExecutorOptions {
+        unit_limit: Some(Duration::from_millis(600)),
+        ..quick()
+    };
+    let summary = test
+        .executor(options)
+        .run(stage.clone(), &numbered(4))
+        .await
+        .unwrap();
+    assert_eq!((summary.done, summary.failed, summary.pending), (3, 1, 0));
+    assert_eq!((stage.attempts("item-0"), stage.attempts("item-2")), (3, 2));
+    let failure = test.folder.journal().failures().unwrap().remove(0).failure;
+    assert_eq!(failure.kind, FailureKind::Internal);
+    assert!(
+        failure.detail.contains("did not end within 0.01 minutes"),
+        "{failure}"
+    );
 }
 
 async fn the_same_command_retries_all_but_bad_items(factory: &impl Factory) {

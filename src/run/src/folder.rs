@@ -65,20 +65,8 @@ impl RunFolder {
         changed: &WhenChanged,
         profile: Option<&Path>,
     ) -> Result<Self, RunError> {
-        let at = |path: &Path| format!("run folder {}", path.display());
-        fs::create_dir_all(root).map_err(RunError::io(at(root)))?;
-        let lock_path = root.join("lock");
-        let lock = File::create(&lock_path).map_err(RunError::io(at(&lock_path)))?;
-        match lock_within(&lock, LOCK_GRACE) {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(RunError::Conflict(format!(
-                    "run folder {} is in use by another process; wait for that process to end, or choose another run folder with --run NAME",
-                    root.display()
-                )));
-            }
-            Err(TryLockError::Error(error)) => return Err(RunError::io(at(&lock_path))(error)),
-        }
+        fs::create_dir_all(root).map_err(RunError::io(format!("run folder {}", root.display())))?;
+        let lock = lock_folder(root)?;
         check_not_lost(root, &JournalPlace::of(root)?)?;
         frozen_recipe::freeze(root, recipe, changed)?;
         let place = match profile {
@@ -86,6 +74,7 @@ impl RunFolder {
             None => JournalPlace::of(root)?,
         };
         let journal = place.open(root)?;
+        journal.share(root, recipe)?;
         let store = ContentStore::open(&root.join("files"))?.with_remote(place.store()?);
         Ok(Self {
             root: root.to_owned(),
@@ -112,6 +101,18 @@ impl RunFolder {
                 "the journal of {} is in SQLite, which workers cannot join; begin a run with `synthesize --profile`",
                 root.display()
             ))),
+        }
+    }
+
+    /// Lets a worker find a run on a machine that does not have its folder: if `root` is no folder that a coordinator has
+    /// made, the journal is looked up on the server of `profile`, which must name a store.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if the server has several such runs, or does not answer.
+    pub fn attach(root: &Path, profile: &Path) -> Result<(), RunError> {
+        match frozen_recipe::read(root)?.is_empty() {
+            true => JournalPlace::attach(root, profile),
+            false => Ok(()),
         }
     }
 
@@ -204,9 +205,17 @@ impl RunFolder {
     /// The frozen recipe, as TOML.
     ///
     /// # Errors
-    /// I/O errors.
+    /// I/O errors; the journal cannot be read.
     pub fn frozen_recipe(&self) -> Result<String, RunError> {
-        frozen_recipe::read(&self.root)
+        match self.is_elsewhere()? {
+            true => Ok(self.journal.shared_recipe()?.unwrap_or_default()),
+            false => frozen_recipe::read(&self.root),
+        }
+    }
+
+    /// Whether this is the folder of a worker, and that of the coordinator is on another machine.
+    pub(crate) fn is_elsewhere(&self) -> Result<bool, RunError> {
+        Ok(frozen_recipe::read(&self.root)?.is_empty())
     }
 
     /// Writes an artifact or report atomically: a reader sees either the old or the new content.
@@ -220,6 +229,25 @@ impl RunFolder {
 /// A killed run holds its lock until its last sandbox has ended, about one second later; a command that is
 /// repeated immediately waits for it.
 const LOCK_GRACE: Duration = Duration::from_secs(5);
+
+/// Takes the lock of a run folder, which the kernel releases when the file is closed.
+///
+/// # Errors
+/// [`RunError::Conflict`] if another process has it; I/O errors.
+pub(crate) fn lock_folder(root: &Path) -> Result<File, RunError> {
+    let path = root.join("lock");
+    let wrap = || RunError::io(format!("run folder {}", path.display()));
+    let lock = File::create(&path).map_err(wrap())?;
+    match lock_within(&lock, LOCK_GRACE) {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(RunError::Conflict(format!(
+            "run folder {} is in use by another process; wait for that process to end, or choose another run folder with \
+             --run NAME",
+            root.display()
+        ))),
+        Err(TryLockError::Error(error)) => Err(wrap()(error)),
+    }
+}
 
 /// Locks a file, blocking this thread for at most `grace`. A process that is ending, or that another thread
 /// has just started, briefly holds a copy of the lock.

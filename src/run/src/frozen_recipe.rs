@@ -8,7 +8,7 @@ use pybench_types::text::{count, dollars};
 
 use super::RunError;
 use super::artifact_names::{
-    CALLS, FILES, HELD_OUT, JOURNAL, POINTER, TASKS, TRAJECTORIES, VERDICTS,
+    CALLS, FILES, HELD_OUT, INCOMING, JOURNAL, MOVE, POINTER, TASKS, TRAJECTORIES, VERDICTS,
 };
 use super::journal::JournalPlace;
 use super::replace::write_atomically;
@@ -58,16 +58,19 @@ const CONTENTS: [&str; 24] = [
     "journal.sqlite-shm",
     "journal.sqlite-wal",
     JOURNAL,
+    INCOMING,
+    MOVE,
     CALLS,
     POINTER,
 ];
 
 /// Keys that affect how a run is executed, or which of its rows are written, but nothing that was paid for. They may
 /// differ from the frozen recipe, so that a budget can be raised.
-const MUTABLE_KEYS: [&str; 4] = [
+const MUTABLE_KEYS: [&str; 5] = [
     "budget.",
     "rollout.concurrency",
     "rollout.attempts",
+    "rollout.unit_minutes",
     "shard.allow_contaminated",
 ];
 

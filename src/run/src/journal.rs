@@ -7,12 +7,15 @@ mod backend;
 mod batches;
 mod calls;
 mod leased;
+mod moving;
 mod offers;
 mod paid_calls;
 mod place;
 mod postgres;
 mod profile;
+mod shared_run;
 mod sqlite;
+mod transfer;
 mod units;
 
 use std::path::Path;
@@ -30,6 +33,7 @@ use self::postgres::PostgresJournal;
 pub use self::postgres::PostgresServer;
 pub use self::profile::{Profile, WorkerSettings};
 use self::sqlite::SqliteJournal;
+pub use self::transfer::JournalSize;
 pub use self::units::{RetryFailed, UnitFailure};
 use super::{RunError, artifact_names};
 
@@ -64,6 +68,16 @@ impl Journal {
     /// Opens or creates a journal in a SQLite file. Calls that a dead process left in flight become uncertain.
     pub fn open(path: &Path) -> Result<Self, RunError> {
         Ok(Self::new(SqliteJournal::open(path)?))
+    }
+
+    /// Opens or creates a SQLite file that a journal is copied to.
+    pub(crate) fn create(path: &Path) -> Result<Self, RunError> {
+        Ok(Self::new(SqliteJournal::create(path)?))
+    }
+
+    /// As [`Journal::create`], in a schema of PostgreSQL.
+    pub(crate) fn create_postgres(server: &PostgresServer, schema: &str) -> Result<Self, RunError> {
+        Ok(Self::new(PostgresJournal::create(server, schema)?.0))
     }
 
     /// Opens a SQLite file that another handle has opened, for a further worker.

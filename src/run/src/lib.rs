@@ -25,6 +25,7 @@ pub mod program;
 pub mod progress;
 pub mod project;
 mod recipe;
+pub mod relocate;
 mod replace;
 mod requests;
 pub mod run_selection;
@@ -45,9 +46,9 @@ pub use frozen_recipe::WhenChanged;
 pub use in_flight::InFlight;
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{
-    Batch, BatchRequest, BudgetCap, Call, CallState, Event, Journal, LeasedOffer, OfferCounts,
-    PendingCall, PostgresServer, Profile, Reservation, ReserveError, RetryFailed, Spent,
-    TRAJECTORY_REVIEWS, UnitFailure, WorkerSettings,
+    Batch, BatchRequest, BudgetCap, Call, CallState, Event, Journal, JournalSize, LeasedOffer,
+    OfferCounts, PendingCall, PostgresServer, Profile, Reservation, ReserveError, RetryFailed,
+    Spent, TRAJECTORY_REVIEWS, UnitFailure, WorkerSettings,
 };
 pub use local::{ExecutorOptions, LocalExecutor, SAVE_EVERY, StageClock, cores, time_spent};
 pub use price::Price;

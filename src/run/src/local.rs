@@ -16,7 +16,7 @@ pub use clock::{SAVE_EVERY, StageClock, time_spent};
 
 pub(crate) use self::admission::Admission;
 use self::worker::{UnitEnd, Worker};
-pub(crate) use self::worker::{log_failure, panicked, reason_to_stop, wait_after};
+pub(crate) use self::worker::{log_failure, make_attempt, reason_to_stop, wait_after};
 use super::progress::SharedProgress;
 use super::{
     Bottleneck, BudgetCap, Executor, FoldedLog, InFlight, Interrupt, Items, Journal, Progress,
@@ -32,6 +32,8 @@ pub struct ExecutorOptions {
     pub budget: BudgetCap,
     /// Attempts at a unit in one process before it counts as failed, at least 1.
     pub attempts: u32,
+    /// Maximum duration of an attempt; `None`: as long as it takes.
+    pub unit_limit: Option<Duration>,
     /// Duration of a lease, which is renewed while the unit runs.
     pub lease: Duration,
     /// Wait before the second attempt; it doubles with each further attempt.
@@ -54,6 +56,7 @@ impl Default for ExecutorOptions {
             concurrency: None,
             budget: BudgetCap::default(),
             attempts: 4,
+            unit_limit: None,
             lease: Duration::from_secs(120),
             backoff: Duration::from_secs(1),
             max_wait: Duration::from_secs(600),
@@ -72,6 +75,7 @@ impl ExecutorOptions {
             concurrency: recipe.rollout.fixed_concurrency(),
             budget: BudgetCap::of(&recipe.budget),
             attempts: recipe.rollout.attempts.max(1),
+            unit_limit: Some(recipe.rollout.unit_limit()),
             time_budget: recipe.budget.time(),
             seed: recipe.seed,
             ..Self::default()

@@ -101,6 +101,42 @@ async fn every_fault_is_classified_and_none_is_a_verdict() {
     assert_eq!(meet(endless, 60, 2).await, Ok(()));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unit_that_hangs_for_ever_fails_and_the_rest_of_the_run_ends() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let modes = vec![
+        ("hangs", Mode::Always(Answer::Hang)),
+        ("good", Mode::Says(&[GOOD, DONE])),
+    ];
+    let numbers: CaseNumbers = Arc::default();
+    let server = misbehaving(modes, numbers.clone()).await;
+    // The request alone may take longer than the unit.
+    let teacher = openai(
+        &server.base_url(),
+        &format!("{FREE}, timeout_seconds = 3600"),
+    );
+    let rest = "[rollout]\nattempts = 2\nunit_minutes = 0.25\nconcurrency = 2\n";
+    let fixture = RunFixture::new(&recipe(2, &teacher, rest)).await;
+    let case_of = fixture.tasks.iter().enumerate();
+    let case_of = case_of
+        .map(|(at, task)| (task.id.to_string(), at))
+        .collect();
+    numbers.set((fixture.tasks.clone(), case_of)).unwrap();
+
+    rollout::run(&fixture.context()).await.unwrap();
+    let [hangs, good] = <[_; 2]>::try_from(fixture.units()).unwrap();
+    assert_eq!((hangs.state, hangs.attempts), (UnitState::Failed, 2));
+    let failure = hangs.failure.unwrap();
+    assert_eq!(failure.kind, FailureKind::Internal);
+    assert!(
+        failure.detail.contains("did not end within 0.25 minutes"),
+        "{failure}"
+    );
+    assert_eq!(good.state, UnitState::Done, "{:?}", good.failure);
+}
+
 /// A run with these cases and limits in seconds; what it came to.
 async fn meet(modes: Vec<Case>, answer: u32, cell: u32) -> Result<(), ExitCode> {
     let numbers: CaseNumbers = Arc::default();

@@ -8,6 +8,8 @@ mod in_flight;
 mod judge;
 mod kill;
 mod learning;
+mod moves;
+mod orphans;
 mod pace;
 mod profile;
 mod query;

@@ -156,7 +156,7 @@ fn a_run_whose_journal_is_elsewhere_is_a_conflict() {
     );
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(
-        text.contains("is in SQLite, and pybench cannot move it to PostgreSQL yet"),
+        text.contains("is in SQLite; move it with `pybench run move"),
         "{text}"
     );
 

@@ -19,14 +19,14 @@ use crate::support::{PYBENCH, pybench};
 const TASKS: usize = 12;
 
 /// Seconds of a lease in these tests.
-const LEASE: u32 = 3;
+pub(crate) const LEASE: u32 = 3;
 
 /// A call is 110 tokens.
 const PRICED: &str = ", price = { prompt = 1.0, completion = 1.0 }";
 const CALL: u64 = 110;
 
 /// From three pictures to shards. The coordinator itself works on one unit at a time.
-fn recipe(teacher: &str, rest: &str) -> String {
+pub(crate) fn recipe(teacher: &str, rest: &str) -> String {
     format!(
         "name = 't'\nseed = 7\nteacher = {teacher}\n\n[[crawl.sources]]\nsource = 'local'\npath = 'files'\n\
          license = 'CC0-1.0'\n\n[query]\ntasks = {TASKS}\ntemplate_share = 0.5\n\
@@ -36,7 +36,7 @@ fn recipe(teacher: &str, rest: &str) -> String {
 }
 
 /// A profile of the server of this program, with short leases.
-fn profile(folder: &Path) -> Option<PathBuf> {
+pub(crate) fn profile(folder: &Path) -> Option<PathBuf> {
     let mut profile = Profile::load(&postgres::profile()?).unwrap();
     profile.workers = WorkerSettings {
         lease_seconds: LEASE,
@@ -48,7 +48,7 @@ fn profile(folder: &Path) -> Option<PathBuf> {
 }
 
 /// Every file of the dataset: path → bytes.
-fn dataset(fixture: &RunFixture) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(crate) fn dataset(fixture: &RunFixture) -> BTreeMap<PathBuf, Vec<u8>> {
     let root = fixture.folder().join(pybench_shard::DATASET);
     let mut files = BTreeMap::new();
     let mut folders = vec![root.clone()];
@@ -66,7 +66,7 @@ fn dataset(fixture: &RunFixture) -> BTreeMap<PathBuf, Vec<u8>> {
     files
 }
 
-fn coordinator(fixture: &RunFixture, profile: &Path) -> Command {
+pub(crate) fn coordinator(fixture: &RunFixture, profile: &Path) -> Command {
     let mut command = fixture.program("synthesize", &[]);
     command.arg("--profile").arg(profile);
     command.process_group(0);
@@ -84,16 +84,16 @@ fn worker_of(mut command: Command, fixture: &RunFixture, profile: &Path) -> Comm
     command
 }
 
-fn worker(fixture: &RunFixture, profile: &Path) -> Command {
+pub(crate) fn worker(fixture: &RunFixture, profile: &Path) -> Command {
     worker_of(pybench("worker"), fixture, profile)
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process_group(Pid::from_child(child), signal).unwrap();
 }
 
 /// Asks a worker to end, which takes at most the time of a turn.
-fn drain(worker: &mut Child) {
+pub(crate) fn drain(worker: &mut Child) {
     signal(worker, Signal::TERM);
     let since = Instant::now();
     let status = worker.wait().unwrap();
@@ -102,7 +102,7 @@ fn drain(worker: &mut Child) {
 }
 
 /// A local run of the recipe: its dataset and the number of different requests.
-async fn local_run(
+pub(crate) async fn local_run(
     server: &Endpoint,
     tasks: &OnceLock<Vec<pybench_types::task::Task>>,
     text: &str,
@@ -120,7 +120,7 @@ async fn local_run(
     (dataset(&local), asked)
 }
 
-fn requests(server: &Endpoint) -> u64 {
+pub(crate) fn requests(server: &Endpoint) -> u64 {
     server.calls().values().map(|count| u64::from(*count)).sum()
 }
 
@@ -424,4 +424,46 @@ async fn a_drained_worker_gives_its_units_back_and_nothing_is_paid_twice() {
         .spent()
         .unwrap();
     assert_eq!((spent.calls, spent.uncertain), (asked as u64, 0));
+}
+
+/// A worker with a profile, and without the folder of the run: what it needs comes from PostgreSQL and the bucket.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_without_the_run_folder_gives_the_same_bytes() {
+    let settings = tempfile::tempdir().unwrap();
+    let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
+        return;
+    };
+    let Some(store) = pybench_testing::s3::server() else {
+        return;
+    };
+    let mut with_store = Profile::load(&profile).unwrap();
+    with_store.store = Some(store);
+    std::fs::write(&profile, toml::to_string(&with_store).unwrap()).unwrap();
+    let tasks = Arc::new(OnceLock::new());
+    let server = expert_endpoint(tasks.clone(), Duration::from_millis(500)).await;
+    let text = recipe(&openai(&server.base_url(), FREE), "");
+    let (expected, asked) = local_run(&server, &tasks, &text).await;
+
+    let shared = RunFixture::bare(&text);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let own_profile = elsewhere.path().join("cluster.toml");
+    std::fs::copy(&profile, &own_profile).unwrap();
+    let mut command = worker(&shared, &own_profile);
+    let mut far = command.current_dir(elsewhere.path()).spawn().unwrap();
+    let status = coordinator(&shared, &profile).status().unwrap();
+    assert!(status.success(), "{status}");
+    drain(&mut far);
+    assert!(dataset(&shared) == expected, "another dataset");
+    assert_eq!(
+        (server.calls().len(), requests(&server)),
+        (asked, asked as u64),
+        "a call is repeated"
+    );
+    let folder = elsewhere.path().join("data/runs/t");
+    assert!(folder.join("tasks.jsonl").is_file(), "it worked on no unit");
+    assert!(!folder.join("recipe.toml").exists());
+    assert!(
+        std::fs::read_dir(folder.join("files")).unwrap().count() > 0,
+        "it read no input"
+    );
 }

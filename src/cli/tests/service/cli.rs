@@ -48,6 +48,7 @@ fn every_command_has_a_help_of_its_own() {
         "shard",
         "library",
         "worker",
+        "run",
         "status",
         "show",
         "studio",

@@ -3,7 +3,9 @@
 mod cut;
 mod executor;
 mod journal;
+mod moves;
 mod places;
 mod servers;
 mod store;
+mod tls;
 mod workers;

@@ -69,20 +69,35 @@ fn servers_start_and_end_and_keep_their_data() {
 }
 
 #[test]
-fn a_server_on_another_machine_is_refused() {
+fn a_profile_that_names_no_machine_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.toml");
-    let server = "[postgres]\nhost = 'db.example.org'\nport = 5432\ndatabase = 'd'\nuser = 'u'\npassword_env = 'P'\n";
-    std::fs::write(&path, server).unwrap();
+    let server = |host: &str| {
+        format!(
+            "[postgres]\nhost = '{host}'\nport = 5432\ndatabase = 'd'\nuser = 'u'\npassword_env = 'P'\nca_file = 'ca.pem'\n"
+        )
+    };
+    std::fs::write(&path, server("/run/postgresql")).unwrap();
     let error = Profile::load(&path).unwrap_err().to_string();
     assert!(
-        error.contains("postgres.host: db.example.org is another machine"),
+        error.contains("postgres.host: \"/run/postgresql\" is no name or address"),
         "{error}"
     );
+    std::fs::write(&path, server("db.example.org")).unwrap();
+    let loaded = Profile::load(&path).unwrap().postgres;
+    assert_eq!(loaded.ca_file, Some(folder.path().join("ca.pem")));
     std::fs::write(&path, "[postgres]\nhosts = ''\n").unwrap();
     let error = Profile::load(&path).unwrap_err().to_string();
     assert!(
         error.contains("p.toml") && error.contains("unknown field `hosts`"),
         "{error}"
     );
+}
+
+#[test]
+fn the_settings_in_deploy_are_valid() {
+    let folder = std::path::Path::new(pybench_testing::ROOT).join("deploy/kubernetes");
+    let profile = Profile::load(&folder.join("cluster.toml")).unwrap();
+    assert!(profile.store.is_some(), "workers need a bucket there");
+    pybench_run::Recipe::load(&folder.join("recipe.toml"), &[]).unwrap();
 }

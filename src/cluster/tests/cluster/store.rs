@@ -179,3 +179,75 @@ fn a_run_folder_is_filled_from_the_store() {
     assert_eq!(numbers.read_all(folder.root()).unwrap(), [1, 2, 3]);
     assert!(Journal::exists(folder.root()));
 }
+
+/// A worker whose machine has neither the folder of the run nor its files.
+#[test]
+fn a_worker_on_another_machine_finds_the_run() {
+    let (Some(server), Some(profile)) = (s3::server(), postgres::profile()) else {
+        return;
+    };
+    let [here, there] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mut settings = pybench_run::Profile::load(&profile).unwrap();
+    settings.store = Some(server);
+    let text = toml::to_string(&settings).unwrap();
+    let profiles = [&here, &there].map(|folder| folder.path().join("p.toml"));
+    for profile in &profiles {
+        std::fs::write(profile, &text).unwrap();
+    }
+    let (run, elsewhere) = (here.path().join("far-run"), there.path().join("far-run"));
+    RunFolder::attach(&elsewhere, &profiles[1]).unwrap();
+    assert!(
+        !RunFolder::can_join(&elsewhere).unwrap(),
+        "it has not begun"
+    );
+
+    let recipe = "seed = 1\n";
+    let open = |run: &Path| {
+        RunFolder::open_in_profile(run, recipe, &WhenChanged::default(), Some(&profiles[0]))
+            .unwrap()
+    };
+    // The names of their schemas begin alike.
+    drop(open(&here.path().join("far_run")));
+    let numbers =
+        pybench_run::artifacts::Artifact::<u32>::new("numbers.jsonl", "a number", "count");
+    let folder = open(&run);
+    let id = folder.store().put(b"abc").unwrap();
+    numbers.write(&folder, [1, 2].map(Ok)).unwrap();
+
+    let join = || {
+        RunFolder::attach(&elsewhere, &profiles[1]).unwrap();
+        assert!(RunFolder::can_join(&elsewhere).unwrap());
+        let worker = RunFolder::join(&elsewhere, &profiles[1]).unwrap();
+        pybench_run::artifacts::remove_stale_artifacts(&worker).unwrap();
+        worker
+    };
+    let worker = join();
+    assert_eq!(worker.frozen_recipe().unwrap(), recipe);
+    assert_eq!(worker.store().get(&id).unwrap(), b"abc");
+    assert_eq!(numbers.read_all(&elsewhere).unwrap(), [1, 2]);
+    let made = worker.store().put(b"made there").unwrap();
+    assert_eq!(folder.store().get(&made).unwrap(), b"made there");
+    // An artifact that was written again.
+    numbers.write(&folder, [3].map(Ok)).unwrap();
+    let worker = join();
+    assert_eq!(numbers.read_all(worker.root()).unwrap(), [3]);
+    // The coordinator's own folder is left as it is.
+    RunFolder::attach(&run, &profiles[0]).unwrap();
+    assert!(run.join("recipe.toml").is_file());
+
+    // The run starts over, with another schema.
+    drop((folder, worker));
+    let changed = "seed = 2\n";
+    let again =
+        RunFolder::open_in_profile(&run, changed, &WhenChanged::StartOver, Some(&profiles[0]))
+            .unwrap();
+    let worker = join();
+    assert_eq!(worker.frozen_recipe().unwrap(), changed);
+    assert_eq!(
+        worker
+            .store()
+            .get(&again.store().put(b"new").unwrap())
+            .unwrap(),
+        b"new"
+    );
+}

@@ -5,8 +5,8 @@ use std::path::Path;
 use pybench_types::id::{Digest, DigestBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::RunError;
 use crate::journal::JournalPlace;
+use crate::{Journal, RunError};
 
 /// Number of lines and digest of an artifact, as the journal records them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +19,17 @@ impl Checksum {
     /// The key of the artifact `name` with this content in a store.
     pub(super) fn key(&self, name: &str) -> String {
         format!("artifacts/{name}/{}", self.blake3)
+    }
+
+    pub(super) fn digest(&self) -> &Digest {
+        &self.blake3
+    }
+
+    /// All artifacts that a journal knows: name and checksums, as [`Self::recorded`].
+    pub(super) fn all(journal: &Journal) -> Result<Vec<(String, Vec<Self>)>, RunError> {
+        let recorded = journal.metadata_with_prefix(&key(""))?.into_iter();
+        let recorded = recorded.map(|(name, value)| Ok((name, serde_json::from_value(value)?)));
+        recorded.collect()
     }
 
     /// What the journal says of an artifact: one checksum, or more if a process ended while it was replaced.

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 
 use super::leased::Attempt;
 use super::offers::{LeaseRequest, LeasedOffer, OfferCounts};
+use super::transfer::TransferStore;
 use super::{
     Batch, BatchRequest, BudgetCap, CallState, PendingCall, Reservation, ReserveError, RetryFailed,
     Spent, UnitFailure,
@@ -15,7 +16,16 @@ use pybench_types::id::Digest;
 
 /// A database that holds the journal of one run.
 pub(super) trait Backend:
-    UnitStore + OfferStore + CallStore + StepStore + MetadataStore + BatchStore + Debug + Send + Sync
+    UnitStore
+    + OfferStore
+    + CallStore
+    + StepStore
+    + MetadataStore
+    + BatchStore
+    + TransferStore
+    + Debug
+    + Send
+    + Sync
 {
 }
 
@@ -26,6 +36,7 @@ impl<T> Backend for T where
         + StepStore
         + MetadataStore
         + BatchStore
+        + TransferStore
         + Debug
         + Send
         + Sync

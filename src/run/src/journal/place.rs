@@ -25,13 +25,13 @@ pub(crate) enum JournalPlace {
 #[serde(deny_unknown_fields)]
 pub(crate) struct JournalPointer {
     /// Profile with the address of the server.
-    profile: PathBuf,
+    pub(super) profile: PathBuf,
     /// Schema that holds the tables.
-    schema: String,
+    pub(super) schema: String,
 }
 
 impl JournalPointer {
-    fn server(&self) -> Result<PostgresServer, RunError> {
+    pub(super) fn server(&self) -> Result<PostgresServer, RunError> {
         Ok(Profile::load(&self.profile)?.postgres)
     }
 
@@ -44,10 +44,25 @@ impl JournalPointer {
         Ok(store.map(|store| -> Arc<dyn Store> { Arc::new(store) }))
     }
 
-    fn write(&self, root: &Path) -> Result<(), RunError> {
+    /// Makes it the journal of the run folder `root`.
+    pub(super) fn write(&self, root: &Path) -> Result<(), RunError> {
+        self.write_to(&root.join(POINTER))
+    }
+
+    pub(super) fn write_to(&self, path: &Path) -> Result<(), RunError> {
         let text = toml::to_string(self).map_err(|error| RunError::Internal(error.to_string()))?;
         let text = format!("# The journal of this run is in PostgreSQL.\n{text}");
-        write_atomically(&root.join(POINTER), text.as_bytes())
+        write_atomically(path, text.as_bytes())
+    }
+
+    /// `None` if there is no such file.
+    pub(super) fn read(path: &Path) -> Result<Option<Self>, RunError> {
+        let text = match std::fs::read_to_string(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(RunError::io(path.display().to_string()))?,
+        };
+        let pointer = toml::from_str(&text);
+        pointer.map_err(|error| RunError::BadInput(format!("{}: {error}", path.display())))
     }
 }
 
@@ -57,19 +72,8 @@ impl JournalPlace {
     /// # Errors
     /// [`RunError::BadInput`] if the file that names a journal in PostgreSQL cannot be parsed.
     pub(crate) fn of(root: &Path) -> Result<Self, RunError> {
-        let path = root.join(POINTER);
-        match std::fs::read_to_string(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Ok(Self::Sqlite(root.join(JOURNAL)))
-            }
-            Err(error) => Err(RunError::io(path.display().to_string())(error)),
-            Ok(text) => {
-                let pointer = toml::from_str(&text);
-                let pointer = pointer
-                    .map_err(|error| RunError::BadInput(format!("{}: {error}", path.display())))?;
-                Ok(Self::Postgres(pointer))
-            }
-        }
+        let pointer = JournalPointer::read(&root.join(POINTER))?;
+        Ok(pointer.map_or_else(|| Self::Sqlite(root.join(JOURNAL)), Self::Postgres))
     }
 
     /// The journal of the folder if it is to be where `profile` says; a run that begins gets a new schema there.
@@ -101,9 +105,11 @@ impl JournalPlace {
             }
             Self::Sqlite(path) if !SqliteJournal::is_blank(&path)? => {
                 return Err(RunError::Conflict(format!(
-                    "the journal of {} is in SQLite, and pybench cannot move it to PostgreSQL yet; omit --profile, or \
-                     choose another run folder with --run NAME",
-                    root.display()
+                    "the journal of {} is in SQLite; move it with `pybench run move {} --profile {}`, omit --profile, or choose \
+                     another run folder with --run NAME",
+                    root.display(),
+                    root.display(),
+                    profile.display()
                 )));
             }
             Self::Sqlite(_) => {
@@ -128,7 +134,17 @@ impl JournalPlace {
     }
 
     /// Opens or creates the journal of the run folder `root`.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if the run is moved to another place, or if another process has the journal open.
     pub(crate) fn open(&self, root: &Path) -> Result<Journal, RunError> {
+        let journal = self.open_to_move(root)?;
+        self.check_not_moved(&journal)?;
+        Ok(journal)
+    }
+
+    /// As [`Self::open`], also if the run is moved to another place.
+    pub(crate) fn open_to_move(&self, root: &Path) -> Result<Journal, RunError> {
         match self {
             Self::Sqlite(path) => Journal::open(path),
             Self::Postgres(pointer) => {
@@ -163,7 +179,9 @@ impl JournalPlace {
             )));
         }
         let journal = Journal::join_postgres(server, &pointer.schema)?;
-        Ok((journal, pointer.store(&loaded)?))
+        let store = pointer.store(&loaded)?;
+        Self::Postgres(pointer).check_not_moved(&journal)?;
+        Ok((journal, store))
     }
 
     /// Where the files of the run are kept beside its folder.
@@ -203,10 +221,28 @@ impl JournalPlace {
             let text = format!("{} does not exist", self.describe());
             return Err(RunError::BadInput(text));
         }
-        match self {
+        let journal = match self {
             Self::Sqlite(path) => Journal::join(path),
             Self::Postgres(pointer) => Journal::join_postgres(&pointer.server()?, &pointer.schema),
-        }
+        }?;
+        self.check_not_moved(&journal)?;
+        Ok(journal)
+    }
+
+    /// Refuses a journal that is elsewhere, or is being moved.
+    fn check_not_moved(&self, journal: &Journal) -> Result<(), RunError> {
+        let Some(to) = journal.moved_to()? else {
+            return Ok(());
+        };
+        let stay = match self {
+            Self::Sqlite(_) => "--local".to_owned(),
+            Self::Postgres(pointer) => format!("--profile {}", pointer.profile.display()),
+        };
+        Err(RunError::Conflict(format!(
+            "the journal in {} was moved to {to}, or its move was interrupted: repeat `pybench run move` to finish the \
+             move, or leave the journal where it is with `pybench run move NAME {stay}`",
+            self.describe()
+        )))
     }
 
     /// Deletes what is outside the run folder.
@@ -240,13 +276,18 @@ impl JournalPlace {
 }
 
 /// A schema that no other run has, with the name of the run in it.
-fn new_schema(root: &Path) -> String {
+pub(super) fn new_schema(root: &Path) -> String {
+    let random = RandomState::new().build_hasher().finish();
+    format!("{}{random:016x}", schema_prefix(root))
+}
+
+/// What the schemas of all runs with the name of this folder begin with.
+pub(super) fn schema_prefix(root: &Path) -> String {
     let name = root.file_name().unwrap_or_default().to_string_lossy();
     let plain = |c: char| match c.is_ascii_alphanumeric() {
         true => c.to_ascii_lowercase(),
         false => '_',
     };
     let name: String = name.chars().map(plain).take(40).collect();
-    let random = RandomState::new().build_hasher().finish();
-    format!("run_{name}_{random:016x}")
+    format!("run_{name}_")
 }

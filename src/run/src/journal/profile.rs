@@ -89,13 +89,13 @@ impl Profile {
         }
         let secret = profile.store.as_mut();
         let secret = secret.and_then(|store| store.secret_key_file.as_mut());
-        for file in profile
-            .postgres
-            .password_file
-            .as_mut()
-            .into_iter()
-            .chain(secret)
-        {
+        let postgres = &mut profile.postgres;
+        let files = [
+            postgres.password_file.as_mut(),
+            postgres.ca_file.as_mut(),
+            secret,
+        ];
+        for file in files.into_iter().flatten() {
             if let Some(folder) = path.parent() {
                 *file = folder.join(&*file);
             }

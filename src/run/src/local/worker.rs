@@ -145,15 +145,13 @@ impl Worker {
         })
     }
 
-    /// Makes one attempt and renews the lease while it runs. A panic becomes an internal failure.
+    /// Makes one attempt and renews the lease while it runs.
     async fn attempt(&self, mut lease: Lease) -> Result<Result<Value, Failure>, RunError> {
-        let running = AssertUnwindSafe(self.stage.run(&self.item)).catch_unwind();
+        let running = make_attempt(&self.options, self.stage.as_ref(), &self.item);
         tokio::pin!(running);
         loop {
             tokio::select! {
-                end = &mut running => {
-                    return Ok(end.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))));
-                }
+                end = &mut running => return Ok(end),
                 () = tokio::time::sleep(self.options.lease / 3) => lease.renew()?,
             }
         }
@@ -228,7 +226,34 @@ fn concerns_all_calls(detail: &str) -> bool {
         .any(|kind| detail.starts_with(kind))
 }
 
-pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Failure {
+/// Makes one attempt at a unit, and gives it up when it takes too long. A panic becomes an internal failure.
+pub(crate) async fn make_attempt(
+    options: &ExecutorOptions,
+    stage: &dyn Stage,
+    item: &str,
+) -> Result<Value, Failure> {
+    let running = AssertUnwindSafe(stage.run(item)).catch_unwind();
+    let end = match options.unit_limit {
+        None => running.await,
+        Some(limit) => match tokio::time::timeout(limit, running).await {
+            Ok(end) => end,
+            Err(_) => return Err(took_too_long(limit)),
+        },
+    };
+    end.unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
+}
+
+/// The failure of an attempt that did not end in time. Another one may: it continues from what is recorded.
+fn took_too_long(limit: Duration) -> Failure {
+    let minutes = limit.as_secs_f64() / 60.0;
+    let detail = format!(
+        "the attempt did not end within {minutes} minutes: something that it waits for hangs, or `rollout.unit_minutes` \
+         is too low"
+    );
+    Failure::new(FailureKind::Internal, detail).retryable()
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Failure {
     let text = panic
         .downcast_ref::<String>()
         .map(String::as_str)

@@ -1,5 +1,7 @@
 //! `rollout`: how tasks are solved.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -33,14 +35,28 @@ pub struct Rollout {
     /// Number of attempts at a unit of work, counted for each call of a model, before it counts as failed.
     #[schemars(range(min = 1, max = 100))]
     pub attempts: u32,
+    /// Maximum duration of an attempt at a unit of work, in minutes; then it ends as failed, and the next one continues
+    /// from the last turn [default: 360].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 525_600), extend("exclusiveMinimum" = 0))]
+    pub unit_minutes: Option<f64>,
     /// Reuse replies that another run of this project already paid for, from `data/cache`.
     pub reuse: bool,
 }
+
+/// Longer than a trajectory of slow replies takes; a unit that takes longer hangs.
+const DEFAULT_UNIT_MINUTES: f64 = 360.0;
 
 impl Rollout {
     /// The number of trajectories in flight, if the recipe gives one.
     pub fn fixed_concurrency(&self) -> Option<usize> {
         (self.concurrency > 0).then_some(self.concurrency)
+    }
+
+    /// Maximum duration of an attempt at a unit of work.
+    pub fn unit_limit(&self) -> Duration {
+        let minutes = self.unit_minutes.unwrap_or(DEFAULT_UNIT_MINUTES);
+        Duration::try_from_secs_f64(minutes * 60.0).unwrap_or(Duration::MAX)
     }
 }
 
@@ -85,6 +101,7 @@ impl Default for Rollout {
             sampling: Sampling::default(),
             concurrency: 0,
             attempts: 4,
+            unit_minutes: None,
             reuse: true,
         }
     }

@@ -330,7 +330,7 @@ fn wrong_set_options_are_reported() {
     ]
     .map(|result| result.unwrap_err().to_string());
     insta::assert_snapshot!(shown.join("\n"), @r#"
-    --set rollout.sample: unknown key `sample` in rollout; did you mean `samples`? (known keys: `samples`, `format`, `max_turns`, `max_identical_turns`, `repetition_detection`, `sampling`, `concurrency`, `attempts`, `reuse`)
+    --set rollout.sample: unknown key `sample` in rollout; did you mean `samples`? (known keys: `samples`, `format`, `max_turns`, `max_identical_turns`, `repetition_detection`, `sampling`, `concurrency`, `attempts`, `unit_minutes`, `reuse`)
     --set rollout.samples: samples: expected a whole number, found a string
     --set rollout.samples: expected `key.path=value`
     --set rollout..samples: the key path is empty or has an empty part

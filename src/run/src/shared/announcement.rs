@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use pybench_types::id::Digest;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,9 @@ pub struct Round {
     pub budget: BudgetCap,
     /// Attempts at a unit before it counts as failed.
     pub attempts: u32,
+    /// Maximum duration of an attempt.
+    #[serde(default)]
+    pub unit_limit: Option<Duration>,
 }
 
 impl Round {
@@ -53,6 +57,7 @@ impl Round {
             tasks: Digest::of_json(&tasks),
             budget: options.budget,
             attempts: options.attempts,
+            unit_limit: options.unit_limit,
         })
     }
 

@@ -1,10 +1,8 @@
 //! Works on the offered units of a round, in the coordinator and in workers.
 
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures::FutureExt;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -12,7 +10,7 @@ use tokio::task::JoinSet;
 use super::announcement::{Round, StopReason};
 use super::now_millis;
 use crate::journal::{LeasedOffer, lease_end};
-use crate::local::{Admission, log_failure, panicked, reason_to_stop, wait_after};
+use crate::local::{Admission, log_failure, make_attempt, reason_to_stop, wait_after};
 use crate::{
     Bottleneck, ExecutorOptions, Failure, FailureKind, FoldedLog, InFlight, Interrupt,
     RequestCounts, RunError, RunFolder, Stage,
@@ -144,11 +142,11 @@ impl Shared {
             let failure = ended_workers(lease.offer.lost);
             return self.record(&mut lease, &failure, true);
         }
-        let running = AssertUnwindSafe(self.stage.run(&item)).catch_unwind();
+        let running = make_attempt(&self.options, self.stage.as_ref(), &item);
         tokio::pin!(running);
         let end: Result<Value, Failure> = loop {
             tokio::select! {
-                end = &mut running => break end.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))),
+                end = &mut running => break end,
                 () = tokio::time::sleep(self.options.lease / 3) => {
                     if !lease.renew()? {
                         tracing::warn!(stage, item, "another worker has the unit: its lease had ended here");

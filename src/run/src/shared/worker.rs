@@ -70,6 +70,13 @@ impl WorkerSession {
     ) -> Result<Self, RunError> {
         let member = Arc::new(Mutex::new(member));
         beat(&folder, &member, lease)?;
+        // Whoever moves the journal marks it before it looks for workers.
+        if let Some(to) = folder.journal().moved_to()? {
+            folder.journal().leave()?;
+            return Err(RunError::Conflict(format!(
+                "the run is being moved to {to}: start the worker again when it is there"
+            )));
+        }
         let (beating, own) = (folder.clone(), member.clone());
         let heartbeat = tokio::spawn(async move {
             loop {
@@ -99,6 +106,7 @@ impl WorkerSession {
         let options = ExecutorOptions {
             budget: round.budget,
             attempts: round.attempts,
+            unit_limit: round.unit_limit,
             ..options.clone()
         };
         let folder = self.folder.clone();

@@ -11,9 +11,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
+use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, NoTls, Row, Statement};
+use tokio_postgres::{Client, Config, NoTls, Row, Socket, Statement};
 
 use super::server::PostgresServer;
 use crate::RunError;
@@ -36,7 +38,7 @@ pub(super) struct Link {
 impl Link {
     /// Connects, with `schema` as the place of all tables.
     pub(super) fn connect(server: &PostgresServer, schema: Option<&str>) -> Result<Self, RunError> {
-        let mut config = tokio_postgres::Config::new();
+        let mut config = Config::new();
         config
             .host(&server.host)
             .port(server.port)
@@ -47,6 +49,10 @@ impl Link {
             .connect_timeout(CONNECT_TIMEOUT)
             .keepalives_idle(SILENCE / 2)
             .tcp_user_timeout(SILENCE);
+        let tls = server.tls()?;
+        if tls.is_some() {
+            config.ssl_mode(SslMode::Require);
+        }
         let (sender, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new().name("postgres".to_owned());
         let drive = move || {
@@ -57,17 +63,10 @@ impl Link {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(sender.send(Err(RunError::io("a runtime")(error)))),
             };
-            runtime.block_on(async move {
-                match config.connect(NoTls).await {
-                    Ok((client, connection)) => {
-                        let _ = sender.send(Ok(client));
-                        if let Err(error) = connection.await {
-                            tracing::debug!("a connection to PostgreSQL ended: {error}");
-                        }
-                    }
-                    Err(error) => drop(sender.send(Err(error.into()))),
-                }
-            });
+            match tls {
+                Some(tls) => runtime.block_on(drive_connection(&config, tls, &sender)),
+                None => runtime.block_on(drive_connection(&config, NoTls, &sender)),
+            }
         };
         thread.spawn(drive).map_err(RunError::io("a thread"))?;
         let client = receiver.recv().unwrap_or_else(|_| {
@@ -157,6 +156,26 @@ impl Link {
     /// repeated over another connection.
     pub(super) fn is_cut(&self, error: &RunError) -> bool {
         self.client.is_closed() || is_unavailable(error)
+    }
+}
+
+/// Connects, passes the result on, and drives the connection until it ends.
+async fn drive_connection<T>(
+    config: &Config,
+    tls: T,
+    sender: &mpsc::Sender<Result<Client, RunError>>,
+) where
+    T: MakeTlsConnect<Socket>,
+    T::Stream: 'static,
+{
+    match config.connect(tls).await {
+        Ok((client, connection)) => {
+            let _ = sender.send(Ok(client));
+            if let Err(error) = connection.await {
+                tracing::debug!("a connection to PostgreSQL ended: {error}");
+            }
+        }
+        Err(error) => drop(sender.send(Err(error.into()))),
     }
 }
 

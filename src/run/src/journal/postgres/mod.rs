@@ -10,6 +10,8 @@ mod link;
 mod offers;
 mod server;
 mod steps;
+mod tls;
+mod transfer;
 mod units;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -76,6 +78,18 @@ impl PostgresJournal {
         schema: &str,
         calls: &Path,
     ) -> Result<Self, RunError> {
+        let (journal, settled) = Self::create(server, schema)?;
+        let name = format!("schema {schema} of PostgreSQL");
+        let paid = PaidCalls::open(calls, &name, settled)?;
+        Ok(Self {
+            paid: Some(paid),
+            ..journal
+        })
+    }
+
+    /// As [`Self::open`], and counts no paid calls: for a schema that a journal is copied to. Also returns the number of
+    /// settled calls.
+    pub(super) fn create(server: &PostgresServer, schema: &str) -> Result<(Self, u64), RunError> {
         server.check()?;
         check_schema(schema)?;
         let mut link = Link::connect(server, Some(schema))?;
@@ -87,13 +101,8 @@ impl PostgresJournal {
             check_version(&mut link, schema).await?;
             link.transaction(recover).await
         })?;
-        let name = format!("schema {schema} of PostgreSQL");
-        let paid = PaidCalls::open(calls, &name, settled)?;
-        Ok(Self {
-            role: Role::Owner { generation },
-            paid: Some(paid),
-            ..Self::with(server, schema, link, Role::Worker)
-        })
+        let journal = Self::with(server, schema, link, Role::Owner { generation });
+        Ok((journal, settled))
     }
 
     /// Opens the journal that another handle has opened, for a further worker.
@@ -137,6 +146,16 @@ impl PostgresJournal {
              WHERE table_schema = $1 AND table_name = 'journal_version')";
         let exists: bool = block_on(link.one(exists, &[&schema]))?.try_get(0)?;
         Ok(!exists)
+    }
+
+    /// The schemas that hold journals and whose names begin with `prefix`, sorted.
+    pub(super) fn schemas(server: &PostgresServer, prefix: &str) -> Result<Vec<String>, RunError> {
+        server.check()?;
+        let mut link = Link::connect(server, None)?;
+        let named = "SELECT table_schema::text FROM information_schema.tables
+             WHERE table_name = 'journal_version' AND starts_with(table_schema::text, $1) ORDER BY 1";
+        let rows = block_on(link.query(named, &[&prefix]))?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     /// Deletes the schema of a run.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::tls::Tls;
 use crate::RunError;
 
 /// Address and user of a database. It names where the password is and never holds it.
@@ -20,25 +21,36 @@ pub struct PostgresServer {
     /// Environment variable that holds the password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_env: Option<String>,
+    /// File of the certificate authority that signed the server's certificate (PEM); relative to the folder of the profile.
+    /// Without it, the authorities that this machine trusts count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
 }
 
 impl PostgresServer {
     /// Checks that the server can be used at all.
     ///
     /// # Errors
-    /// [`RunError::BadInput`] if it is on another machine: connections are not encrypted.
+    /// [`RunError::BadInput`] if the host is none.
     pub(crate) fn check(&self) -> Result<(), RunError> {
+        match self.host.is_empty() || self.host.starts_with('/') {
+            true => Err(RunError::BadInput(format!(
+                "postgres.host: {:?} is no name or address of a machine; Unix sockets are not supported",
+                self.host
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Encrypts connections to another machine, and to one whose authority is named.
+    pub(super) fn tls(&self) -> Result<Option<Tls>, RunError> {
         let is_loopback = match self.host.parse::<std::net::IpAddr>() {
             Ok(address) => address.is_loopback(),
             Err(_) => self.host == "localhost",
         };
-        match is_loopback {
-            true => Ok(()),
-            false => Err(RunError::BadInput(format!(
-                "postgres.host: {} is another machine, and pybench cannot encrypt the connection yet: forward a port of \
-                 this machine to it (ssh -L 5432:127.0.0.1:5432 HOST) and set host = \"127.0.0.1\"",
-                self.host
-            ))),
+        match is_loopback && self.ca_file.is_none() {
+            true => Ok(None),
+            false => Tls::new(self.ca_file.as_deref()).map(Some),
         }
     }
 

@@ -7,6 +7,7 @@ mod calls;
 mod offers;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod units;
 
 use std::path::Path;
@@ -67,10 +68,7 @@ pub(super) struct SqliteJournal {
 impl SqliteJournal {
     /// Opens or creates the journal. Calls that a dead process left in flight become uncertain.
     pub(super) fn open(path: &Path) -> Result<Self, RunError> {
-        let connection = connect(path)?;
-        connection.execute_batch(SCHEMA)?;
-        connection.execute_batch(batches::SCHEMA)?;
-        connection.execute_batch(offers::SCHEMA)?;
+        let connection = create(path)?;
         calls::repair_totals(&connection)?;
         connection.execute_batch(batches::DELETE_UNSENT)?;
         // This process holds the lock of the run folder, so the processes that hold leases or wait for calls
@@ -86,6 +84,14 @@ impl SqliteJournal {
         Ok(Self {
             connection: Mutex::new(connection),
             paid: Some(paid),
+        })
+    }
+
+    /// Opens or creates a file that a journal is copied to. Nothing is recovered, and paid calls are not counted.
+    pub(super) fn create(path: &Path) -> Result<Self, RunError> {
+        Ok(Self {
+            connection: Mutex::new(create(path)?),
+            paid: None,
         })
     }
 
@@ -231,6 +237,15 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
+    Ok(connection)
+}
+
+/// Opens a file and creates the tables that it does not have.
+fn create(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = connect(path)?;
+    for schema in [SCHEMA, batches::SCHEMA, offers::SCHEMA] {
+        connection.execute_batch(schema)?;
+    }
     Ok(connection)
 }
 

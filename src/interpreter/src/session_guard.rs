@@ -1,0 +1,174 @@
+//! Ends the sessions of a process that is suspended or hangs.
+//!
+//! A killed process takes its sessions with it; a suspended one keeps them, although another worker goes on with its units.
+//! So a second process waits for signs of life. Without one it kills what the launcher thread of the first has started, and
+//! the sandboxes end as if the first had been killed. Relays in containers notice the silence themselves.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, PipeWriter, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, getppid, kill_process, kill_process_group};
+
+use super::sandbox::wait_readable;
+
+/// First argument of the program as a guard: `pybench guard-sessions MILLISECONDS PROCESS`.
+const GUARD: &str = "guard-sessions";
+
+/// Name of the threads that start the processes of sessions.
+pub(super) const LAUNCHER: &str = "sessions";
+
+/// Signs of life within a lifetime.
+const BEATS: u32 = 4;
+
+/// How long a guard sleeps at a time after it has ended the sessions.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Lets the sessions of this process end when it is silent, until this is dropped.
+#[derive(Debug)]
+pub struct SessionGuard {
+    /// Ends the thread that gives the signs of life.
+    _alive: mpsc::Sender<()>,
+}
+
+impl SessionGuard {
+    /// Starts a guard. `program` is one whose `main` begins with [`run_if_asked`]; sessions end when this process has been
+    /// silent for `lifetime`.
+    ///
+    /// # Errors
+    /// The process or the thread cannot be started.
+    pub fn start(program: &Path, lifetime: Duration) -> io::Result<Self> {
+        let program = program.to_owned();
+        let mut guard = Guard::spawn(&program, lifetime)?;
+        let (alive, ended) = mpsc::channel();
+        let beat = move || {
+            while ended.recv_timeout(lifetime / BEATS) == Err(RecvTimeoutError::Timeout) {
+                if let Err(error) = guard.beat() {
+                    tracing::warn!("the guard of the sessions has ended and is replaced: {error}");
+                    match Guard::spawn(&program, lifetime) {
+                        Ok(next) => guard = next,
+                        Err(error) => tracing::warn!("cannot start a guard: {error}"),
+                    }
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("session-guard".to_owned())
+            .spawn(beat)?;
+        Ok(Self { _alive: alive })
+    }
+}
+
+/// The other process. Dropping it ends it.
+struct Guard {
+    process: Child,
+    /// `None` while it is dropped.
+    signs: Option<PipeWriter>,
+}
+
+impl Guard {
+    fn spawn(program: &Path, lifetime: Duration) -> io::Result<Self> {
+        let (input, signs) = io::pipe()?;
+        let process = Command::new(program)
+            .arg(GUARD)
+            .arg(lifetime.as_millis().to_string())
+            .arg(std::process::id().to_string())
+            .process_group(0) // a signal to our group suspends us, and not the guard
+            .stdin(input)
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok(Self {
+            process,
+            signs: Some(signs),
+        })
+    }
+
+    fn beat(&mut self) -> io::Result<()> {
+        self.signs
+            .as_mut()
+            .map_or(Ok(()), |signs| signs.write_all(b"."))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.signs = None;
+        let _ = self.process.wait(); // it ends at the end of its input
+    }
+}
+
+/// Is the guard of another process if the arguments of this one say so; returns its exit code. To be called before anything
+/// else.
+pub fn run_if_asked() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next()? != GUARD {
+        return None;
+    }
+    let numbers: Vec<OsString> = arguments.collect();
+    let number = |at: usize| numbers.get(at)?.to_str()?.parse::<u64>().ok();
+    let parent = number(1).and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    let (Some(lifetime), Some(parent)) = (number(0), parent) else {
+        let _ = writeln!(io::stderr(), "{GUARD} is for pybench itself");
+        return Some(ExitCode::from(2));
+    };
+    guard(parent, Duration::from_millis(lifetime));
+    Some(ExitCode::SUCCESS)
+}
+
+/// Waits for signs of life on the standard input until `parent` ends.
+fn guard(parent: Pid, lifetime: Duration) {
+    let input = io::stdin();
+    let mut signs = [0; 64];
+    // A suspended process starts no further session, so that they are ended once.
+    let mut patience = lifetime;
+    loop {
+        if wait_readable(input.as_fd(), patience) {
+            if !matches!(rustix::io::read(&input, &mut signs), Ok(1..)) {
+                return;
+            }
+            patience = lifetime;
+        } else if patience == lifetime {
+            if getppid() != Some(parent) {
+                return;
+            }
+            let ended = end_sessions(parent);
+            let _ = writeln!(
+                io::stderr(),
+                "process {} was silent for {} s: {ended} processes of its sessions are ended",
+                parent.as_raw_nonzero(),
+                lifetime.as_secs_f64()
+            );
+            patience = LONG.max(lifetime * 2);
+        }
+    }
+}
+
+/// Kills what the launcher threads of a process have started; the number of processes.
+fn end_sessions(parent: Pid) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{}/task", parent.as_raw_nonzero()));
+    let tasks = tasks.into_iter().flatten().flatten();
+    let launchers = tasks.filter(|task| {
+        let name = fs::read_to_string(task.path().join("comm"));
+        name.is_ok_and(|name| name.trim_end() == LAUNCHER)
+    });
+    let mut ended = 0;
+    for launcher in launchers {
+        let children = fs::read_to_string(launcher.path().join("children")).unwrap_or_default();
+        let pids = children.split_whitespace();
+        let pids = pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
+        for pid in pids {
+            // Each is the first of a process group; its parent, which is silent, has not waited for it.
+            let _ = kill_process_group(pid, Signal::KILL);
+            let _ = kill_process(pid, Signal::KILL);
+            ended += 1;
+        }
+    }
+    ended
+}

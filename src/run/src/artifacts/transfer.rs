@@ -1,0 +1,81 @@
+//! Artifacts of a run that moves to a store or from one.
+
+use std::fs::File;
+use std::path::Path;
+
+use pybench_types::id::Digest;
+
+use super::checksum::Checksum;
+use crate::store::Store;
+use crate::{Journal, RunError, RunFolder};
+
+/// Stores the artifacts of the run folder `root`.
+///
+/// # Errors
+/// A file cannot be read, or the store cannot be written.
+pub(crate) fn store_artifacts(
+    root: &Path,
+    journal: &Journal,
+    store: &dyn Store,
+) -> Result<(), RunError> {
+    for (name, written) in Checksum::all(journal)? {
+        let path = root.join(&name);
+        if !path.is_file() {
+            continue;
+        }
+        let digest = digest(&path)?;
+        // A file that somebody has changed is not the artifact.
+        if let Some(checksum) = written.iter().find(|checksum| *checksum.digest() == digest) {
+            store.put(&checksum.key(&name), &path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the artifacts that the run folder `root` lacks.
+///
+/// # Errors
+/// The store cannot be read, or a file cannot be written.
+pub(crate) fn fetch_artifacts(
+    root: &Path,
+    journal: &Journal,
+    store: &dyn Store,
+) -> Result<(), RunError> {
+    for (name, written) in Checksum::all(journal)? {
+        let path = root.join(&name);
+        let mut newest = written.iter().rev();
+        while !path.exists()
+            && let Some(checksum) = newest.next()
+        {
+            store.fetch(&checksum.key(&name), &path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes the files of a worker that are no longer the artifacts which the journal names, so that those are read from the
+/// store. Does nothing in the folder of the coordinator.
+///
+/// # Errors
+/// A file cannot be read or deleted; the journal cannot be read.
+pub fn remove_stale_artifacts(folder: &RunFolder) -> Result<(), RunError> {
+    if !folder.is_elsewhere()? {
+        return Ok(());
+    }
+    for (name, written) in Checksum::all(folder.journal())? {
+        let path = folder.root().join(&name);
+        if !path.is_file() {
+            continue;
+        }
+        let digest = digest(&path)?;
+        if written.iter().all(|checksum| *checksum.digest() != digest) {
+            std::fs::remove_file(&path).map_err(RunError::io(path.display().to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+fn digest(path: &Path) -> Result<Digest, RunError> {
+    let digest = File::open(path).and_then(Digest::of_reader);
+    digest.map_err(RunError::io(path.display().to_string()))
+}
