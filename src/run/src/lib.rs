@@ -45,8 +45,8 @@ pub use in_flight::InFlight;
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{
     Batch, BatchRequest, BudgetCap, Call, CallState, Event, Journal, LeasedOffer, OfferCounts,
-    PendingCall, PostgresServer, Profile, Reservation, ReserveError, RetryFailed, Spent,
-    TRAJECTORY_REVIEWS, UnitFailure, WorkerSettings,
+    PendingCall, PostgresServer, Profile, Reservation, ReserveError, RetryFailed, RunQueue, Spent,
+    TRAJECTORY_REVIEWS, TemporalServer, UnitFailure, WorkerSettings,
 };
 pub use local::{ExecutorOptions, LocalExecutor, SAVE_EVERY, StageClock, cores, time_spent};
 pub use price::Price;
