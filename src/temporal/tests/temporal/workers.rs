@@ -104,13 +104,17 @@ async fn workers_take_units_from_temporal() {
     };
     let queue = pybench_temporal::connect(folder.queue()).await.unwrap();
     assert!(queue.is_some());
-    let (coordinator, all) = (executor(&folder).with_queue(queue.clone()), items.clone());
+    let workers =
+        ["first", "second"].map(|name| tokio::spawn(work(run.clone(), profile.clone(), name)));
+    while Member::all(folder.journal()).unwrap().len() < 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let coordinator = executor(&folder).with_queue(queue.clone());
+    let all = items.clone();
     let coordinator = tokio::spawn(async move {
         let all: &[String] = &all;
         coordinator.run(Arc::new(Named("coordinator")), &all).await
     });
-    let workers =
-        ["first", "second"].map(|name| tokio::spawn(work(run.clone(), profile.clone(), name)));
     let summary = coordinator.await.unwrap().unwrap();
     assert_eq!((summary.done, summary.failed, summary.pending), (120, 0, 0));
     for worker in workers {
