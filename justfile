@@ -17,6 +17,9 @@ pybench := "cargo run " + quiet + " -p pybench --"
 # `cas` is Hugging Face's own store of chunks, for tests.
 all := '--workspace --features pybench-xet/cas'
 
+# The executor on Temporal, whose client nothing else is compiled with.
+temporal := '-p pybench-temporal --features sdk'
+
 attack := "cargo test --quiet -p pybench-interpreter-containers --test sessions attack"
 
 # Before a number of milliseconds: how long each fuzz target runs.
@@ -146,7 +149,7 @@ parity: setup
 test *ARGS: (setup "tests") lint
     @: >"{{ skips }}"
     @cargo build {{ quiet_train }} {{ all }}
-    @[ -z "${PYBENCH_REQUIRE_ALL:-}" ] || { embedded/build build && PYBENCH_SKIPS="{{ skips }}" embedded/build test; }
+    @[ -z "${PYBENCH_REQUIRE_ALL:-}" ] || { embedded/build build && PYBENCH_SKIPS="{{ skips }}" embedded/build test && PYBENCH_SKIPS="{{ skips }}" {{ just_executable() }} temporal; }
     @PYBENCH_SKIPS="{{ skips }}" RUST_TEST_THREADS="${RUST_TEST_THREADS:-{{ test_threads }}}" {{ fuzz_for }}1000 .ci/tests {{ all }} "$@"; ended=$?; pipelines/skips "{{ skips }}"; exit $ended
 
 # Formatting and clippy, warnings refused; module cycles; licenses and bans, where cargo-deny is installed.
@@ -158,6 +161,12 @@ lint:
     @training/setup
     @cargo clippy {{ quiet_train }} {{ all }} --all-targets -- -D warnings
     @if command -v cargo-deny >/dev/null; then cargo deny --workspace --all-features --log-level error check licenses bans sources; fi
+
+# Check and test what distributes runs by Temporal, against a real server (docs/temporal.md).
+[group('check')]
+temporal *ARGS: setup
+    @cargo clippy --quiet {{ temporal }} --all-targets -- -D warnings
+    @cargo test --quiet {{ temporal }} "$@"
 
 # The full proofs, of which `test` takes samples: every template of the library, and in a container; PyBench's strict score, charts.
 [group('check')]

@@ -34,6 +34,7 @@ pub const ABOUT: &str = "Crawl files, write tasks, solve them with a teacher mod
 /// [`RunError::Endpoint`] if an API key is missing; errors of the stages; [`RunError::Incomplete`] if units failed or
 /// too few rows were accepted.
 pub async fn run(context: &RunContext) -> Result<(), RunError> {
+    let context = &with_queue(context).await?;
     if context.mode == Mode::DryRun {
         crawl::run(context).await?;
     } else {
@@ -66,8 +67,21 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
 /// # Errors
 /// As [`run`], for a run whose tasks are written.
 pub async fn solve(context: &RunContext) -> Result<(), RunError> {
+    let context = &with_queue(context).await?;
     scheduler::run(context).await?;
     write_dataset(context).await
+}
+
+/// The context with the queue that the profile names.
+async fn with_queue(context: &RunContext) -> Result<RunContext, RunError> {
+    let queue = match context.mode {
+        Mode::DryRun => None,
+        Mode::Full | Mode::Preview(_) => pybench_temporal::connect(context.folder.queue()).await?,
+    };
+    Ok(RunContext {
+        queue,
+        ..context.clone()
+    })
 }
 
 async fn write_dataset(context: &RunContext) -> Result<(), RunError> {

@@ -194,7 +194,9 @@ impl Joined {
             units: 0,
             draining: false,
         };
+        let queue = pybench_temporal::connect(folder.queue()).await?;
         let session = WorkerSession::start(folder.clone(), member, settings.lease())?;
+        let session = session.with_queue(queue);
         let (interrupt, drain) = (context.interrupt.clone(), args.drain_seconds);
         tokio::spawn(async move {
             interrupt.wait(Urgency::Finish).await;

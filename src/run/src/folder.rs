@@ -10,7 +10,9 @@ use tempfile::TempDir;
 use super::frozen_recipe::{self, WhenChanged};
 use super::journal::JournalPlace;
 use super::replace::write_atomically;
-use super::{ContentStore, Journal, Profile, Requests, RunError, WorkerSettings, artifact_names};
+use super::{
+    ContentStore, Journal, Profile, Requests, RunError, RunQueue, WorkerSettings, artifact_names,
+};
 
 /// A run folder. One process has it open, its coordinator; workers join it and write nothing but the journal and
 /// content-addressed files.
@@ -24,6 +26,7 @@ pub struct RunFolder {
     draining: AtomicBool,
     /// How workers share the run; `None` if they cannot join it.
     workers: Option<WorkerSettings>,
+    queue: Option<RunQueue>,
     /// Holds the lock; the kernel releases it when the process ends. Workers have none.
     _lock: Option<File>,
     /// Deletes the folder of a dry run that may not touch the run's own.
@@ -83,6 +86,7 @@ impl RunFolder {
             requests: Requests::default(),
             draining: AtomicBool::new(false),
             workers: place.workers()?,
+            queue: place.queue()?,
             _lock: Some(lock),
             _scratch: None,
         })
@@ -121,7 +125,7 @@ impl RunFolder {
     /// # Errors
     /// [`RunError::Conflict`] if the journal is elsewhere; the server does not answer.
     pub fn join(root: &Path, profile: &Path) -> Result<Self, RunError> {
-        let (journal, remote) = JournalPlace::join_as_worker(root, profile)?;
+        let (journal, remote, queue) = JournalPlace::join_as_worker(root, profile)?;
         Ok(Self {
             root: root.to_owned(),
             journal,
@@ -129,6 +133,7 @@ impl RunFolder {
             requests: Requests::default(),
             draining: AtomicBool::new(false),
             workers: Some(Profile::load(profile)?.workers),
+            queue,
             _lock: None,
             _scratch: None,
         })
@@ -191,6 +196,11 @@ impl RunFolder {
     /// How workers share the run; `None` if they cannot join it.
     pub fn workers(&self) -> Option<WorkerSettings> {
         self.workers
+    }
+
+    /// The server that distributes the units of the run, if the profile names one.
+    pub fn queue(&self) -> Option<&RunQueue> {
+        self.queue.as_ref()
     }
 
     /// Lets this process give its units back after their present step.

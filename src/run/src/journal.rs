@@ -31,7 +31,7 @@ pub use self::offers::{LeasedOffer, OfferCounts};
 pub(crate) use self::place::JournalPlace;
 use self::postgres::PostgresJournal;
 pub use self::postgres::PostgresServer;
-pub use self::profile::{Profile, WorkerSettings};
+pub use self::profile::{Profile, RunQueue, TemporalServer, WorkerSettings};
 use self::sqlite::SqliteJournal;
 pub use self::transfer::JournalSize;
 pub use self::units::{RetryFailed, UnitFailure};
@@ -174,6 +174,11 @@ impl Journal {
             })
         });
         events.collect()
+    }
+
+    /// Number of steps of a trajectory.
+    pub fn count_events(&self, trajectory: &str) -> Result<u64, RunError> {
+        self.backend.count_events(trajectory)
     }
 
     /// Deletes the steps of a trajectory, which then starts over.

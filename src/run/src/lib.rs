@@ -48,7 +48,7 @@ pub use interrupt::{Interrupt, Urgency};
 pub use journal::{
     Batch, BatchRequest, BudgetCap, Call, CallState, Event, Journal, JournalSize, LeasedOffer,
     OfferCounts, PendingCall, PostgresServer, Profile, Reservation, ReserveError, RetryFailed,
-    Spent, TRAJECTORY_REVIEWS, UnitFailure, WorkerSettings,
+    RunQueue, Spent, TRAJECTORY_REVIEWS, TemporalServer, UnitFailure, WorkerSettings,
 };
 pub use local::{ExecutorOptions, LocalExecutor, SAVE_EVERY, StageClock, cores, time_spent};
 pub use price::Price;

@@ -5,25 +5,29 @@
 //! spent. The coordinator alone decides which units are offered and when the round ends.
 
 mod announcement;
+#[cfg(test)]
+mod memory_queue;
+mod queue;
 mod unit_loop;
 mod worker;
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 
 pub use self::announcement::Round;
 use self::announcement::StopReason;
+pub use self::queue::{Delivery, DeliveryEnd, UnitQueue};
 use self::unit_loop::{AttemptEnd, UnitLoop};
 pub use self::worker::{Member, WorkEnd, WorkerSession};
 use super::local::{StageClock, out_of_time, sleep_or_never, time_left};
 use super::progress::SharedProgress;
 use super::{
     Executor, ExecutorOptions, InFlight, Interrupt, Items, Journal, Progress, RunError, RunFolder,
-    SAVE_EVERY, Stage, StageSummary, Urgency,
+    SAVE_EVERY, Stage, StageSummary, UnitState, Urgency,
 };
 
 /// How often the coordinator counts what has ended.
@@ -32,6 +36,10 @@ const TICK: Duration = Duration::from_millis(100);
 /// Units that are offered at the same time.
 const WINDOW: usize = 2_000;
 
+/// Time without an ended unit after which offered units are put into the queue again; it doubles until a unit ends.
+const STALL: Duration = Duration::from_secs(10);
+const MAX_STALL: Duration = Duration::from_secs(600);
+
 /// Executes units in this process and in the workers that have joined the journal.
 #[derive(Clone, Debug)]
 pub struct SharedExecutor {
@@ -39,6 +47,7 @@ pub struct SharedExecutor {
     options: ExecutorOptions,
     progress: Progress,
     interrupt: Interrupt,
+    queue: Option<Arc<dyn UnitQueue>>,
 }
 
 impl SharedExecutor {
@@ -53,7 +62,14 @@ impl SharedExecutor {
             options,
             progress,
             interrupt,
+            queue: None,
         }
+    }
+
+    /// Distributes units through a queue. Without one, each process asks the journal for the next unit.
+    #[must_use]
+    pub fn with_queue(self, queue: Option<Arc<dyn UnitQueue>>) -> Self {
+        Self { queue, ..self }
     }
 }
 
@@ -99,6 +115,7 @@ struct RoundRun<'a> {
     todo: Todo<'a>,
     /// Offered units that are not done, when they were last counted.
     open: usize,
+    stall: Stall,
     units: UnitLoop,
     progress: SharedProgress,
     clock: StageClock,
@@ -115,19 +132,21 @@ impl<'a> RoundRun<'a> {
     ) -> Result<Self, RunError> {
         let folder = &executor.folder;
         let clock = StageClock::start(folder.clone(), stage.name())?;
-        let round = Round::new(folder, stage.as_ref(), &executor.options)?;
+        let how = (&executor.options, executor.queue.is_some());
+        let round = Round::new(folder, stage.as_ref(), how)?;
         let units = UnitLoop::new(
             folder.clone(),
             executor.options.clone(),
             executor.interrupt.clone(),
             stage,
-            round.clone(),
+            (round.clone(), executor.queue.clone()),
         )?;
         Ok(Self {
             executor,
             round,
             todo,
             open: 0,
+            stall: Stall::new(),
             units,
             progress,
             clock,
@@ -162,11 +181,11 @@ impl<'a> RoundRun<'a> {
         let (options, journal) = (self.options(), self.journal());
         let left = time_left(journal, options.time_budget)?;
         // What a coordinator that was killed has offered.
-        journal.clear_offers()?;
+        Round::withdraw(journal)?;
         if left == Some(Duration::ZERO) {
             self.stop(out_of_time(options))?;
         } else {
-            self.offer_more()?;
+            self.offer_more().await?;
             self.round.announce(journal)?;
         }
         let deadline = sleep_or_never(left);
@@ -183,38 +202,77 @@ impl<'a> RoundRun<'a> {
             }
             let stopping = self.reason.is_some();
             let nothing_left = stopping || (self.open == 0 && self.todo.pending.is_empty());
-            if nothing_left && self.units.is_empty() {
+            if nothing_left && self.units.is_idle() {
                 return Ok(());
             }
             tokio::select! {
-                end = self.units.next() => self.settle(end)?,
+                end = self.units.next() => self.settle(end).await?,
                 () = interrupt.wait(Urgency::Now) => return self.stop(RunError::Interrupted),
                 () = interrupt.wait(Urgency::Finish), if !stopping => self.stop(RunError::Interrupted)?,
                 () = &mut deadline, if !stopping => self.stop(out_of_time(options))?,
                 () = &mut grace_over => return Ok(()),
-                _ = tick.tick() => self.count()?,
+                _ = tick.tick() => self.count().await?,
                 _ = save.tick() => self.save()?,
             }
         }
     }
 
     /// Offers the next items, so that workers never wait for an offer.
-    fn offer_more(&mut self) -> Result<(), RunError> {
-        if self.open > WINDOW / 2 || self.todo.pending.is_empty() {
+    async fn offer_more(&mut self) -> Result<(), RunError> {
+        let executor = self.executor;
+        let window = executor
+            .queue
+            .as_ref()
+            .map_or(WINDOW, |queue| queue.window());
+        if self.open > window / 2 || self.todo.pending.is_empty() {
             return Ok(());
         }
-        let count = (WINDOW - self.open).min(self.todo.pending.len());
+        let count = window
+            .saturating_sub(self.open)
+            .min(self.todo.pending.len());
         let all = self.todo.items;
         let numbers = self.todo.pending.drain(..count);
         let items: Vec<String> = numbers.map(|number| all.get(number).into_owned()).collect();
         let journal = self.journal();
         journal.offer(&self.round.id, &self.round.stage, &items)?;
         self.open += count;
+        self.put(&items).await
+    }
+
+    /// Puts offered units into the queue.
+    async fn put(&self, items: &[String]) -> Result<(), RunError> {
+        let Some(queue) = &self.executor.queue else {
+            return Ok(());
+        };
+        let (journal, stage) = (self.journal(), &self.round.stage);
+        for item in queue.put(&self.round, items).await? {
+            if journal.state(stage, &item)? == Some(UnitState::Pending) {
+                return Err(RunError::Conflict(format!(
+                    "the queue has recorded that {item} of stage {stage} is done, and the journal has no output of it: was the \
+                     journal restored from a backup? Start a new run with --run NAME, or delete the queue's data"
+                )));
+            }
+        }
         Ok(())
     }
 
+    /// Puts all offered units into the queue again if nothing has ended for a while: the queue may have lost some.
+    async fn put_again(&mut self) -> Result<(), RunError> {
+        let is_queued = self.executor.queue.is_some();
+        if !is_queued || self.open == 0 || !self.stall.is_over() {
+            return Ok(());
+        }
+        let items = self.journal().offered(&self.round.id)?;
+        tracing::debug!(
+            stage = self.round.stage,
+            "putting {} units into the queue again",
+            items.len()
+        );
+        self.put(&items).await
+    }
+
     /// Counts what all processes have ended, offers more, and looks for a reason to stop that a worker has found.
-    fn count(&mut self) -> Result<(), RunError> {
+    async fn count(&mut self) -> Result<(), RunError> {
         let journal = self.journal();
         let counts = journal.sweep_offers(&self.round.id)?;
         for _ in 0..counts.done {
@@ -225,21 +283,26 @@ impl<'a> RoundRun<'a> {
         }
         self.progress.spent(journal.spent()?.micro_usd);
         self.open = usize::try_from(counts.open).unwrap_or(usize::MAX);
+        if counts.done + counts.failed > 0 {
+            self.stall = Stall::new();
+        }
         if self.reason.is_some() {
             return Ok(());
         }
         if let Some(reason) = StopReason::recorded(journal, &self.round.id)? {
             return self.stop(reason.into());
         }
-        self.offer_more()
+        self.offer_more().await?;
+        self.put_again().await
     }
 
-    fn settle(&mut self, end: Option<Result<AttemptEnd, RunError>>) -> Result<(), RunError> {
+    async fn settle(&mut self, end: Option<Result<AttemptEnd, RunError>>) -> Result<(), RunError> {
         match end.transpose()? {
             Some(AttemptEnd::Stop(reason)) => self.stop(reason.into()),
             // The round may be over; otherwise the next tick counts.
-            Some(AttemptEnd::Ended | AttemptEnd::Pending) if self.units.is_empty() => self.count(),
-            Some(AttemptEnd::Ended | AttemptEnd::Pending) | None => Ok(()),
+            Some(AttemptEnd::NotTaken) | None => Ok(()),
+            Some(_) if self.units.is_idle() => self.count().await,
+            Some(_) => Ok(()),
         }
     }
 
@@ -260,7 +323,33 @@ impl<'a> RoundRun<'a> {
             return Ok(());
         }
         self.reason = Some(reason);
+        self.units.stop_taking();
         Round::withdraw(self.journal())
+    }
+}
+
+/// Time without an ended unit.
+struct Stall {
+    since: Instant,
+    wait: Duration,
+}
+
+impl Stall {
+    fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            wait: STALL,
+        }
+    }
+
+    /// Whether the time is over; then the next one begins.
+    fn is_over(&mut self) -> bool {
+        let is_over = self.since.elapsed() >= self.wait;
+        if is_over {
+            self.since = Instant::now();
+            self.wait = self.wait.saturating_mul(2).min(MAX_STALL);
+        }
+        is_over
     }
 }
 
@@ -279,7 +368,15 @@ fn now_millis() -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+    use std::path::PathBuf;
+    use std::sync::Mutex;
+
+    use serde_json::{Value, json};
+
+    use super::memory_queue::MemoryQueue;
     use super::*;
+    use crate::Failure;
     use crate::conformance;
     use crate::conformance::Factory;
 
@@ -306,5 +403,90 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn conforms() {
         conformance::all(&Shared).await;
+    }
+
+    /// Executors of one run folder share a queue.
+    #[derive(Default)]
+    struct Queued(Mutex<HashMap<PathBuf, MemoryQueue>>);
+
+    impl Queued {
+        fn queue(&self, folder: &RunFolder) -> MemoryQueue {
+            let mut queues = self.0.lock().unwrap();
+            queues.entry(folder.root().to_owned()).or_default().clone()
+        }
+    }
+
+    impl Factory for Queued {
+        type Executor = SharedExecutor;
+
+        fn make(
+            &self,
+            folder: &Arc<RunFolder>,
+            options: ExecutorOptions,
+            interrupt: &Interrupt,
+        ) -> SharedExecutor {
+            let executor = Shared.make(folder, options, interrupt);
+            executor.with_queue(Some(Arc::new(self.queue(folder))))
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn conforms_with_a_queue() {
+        conformance::all(&Queued::default()).await;
+    }
+
+    /// Gives the number of the item back.
+    struct Echo;
+
+    #[async_trait]
+    impl Stage for Echo {
+        fn name(&self) -> &'static str {
+            "s"
+        }
+
+        async fn run(&self, item: &str) -> Result<Value, Failure> {
+            Ok(json!(item))
+        }
+    }
+
+    fn numbered(count: usize) -> Vec<String> {
+        (0..count).map(|number| format!("item-{number}")).collect()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn units_that_the_queue_loses_are_put_again() {
+        let (root, queued) = (tempfile::tempdir().unwrap(), Queued::default());
+        let folder = Arc::new(RunFolder::open(root.path(), "").unwrap());
+        let queue = queued.queue(&folder);
+        queue.lose(3);
+        let executor = queued.make(&folder, ExecutorOptions::default(), &Interrupt::new());
+        let since = Instant::now();
+        let summary = executor.run(Arc::new(Echo), &numbered(20)).await.unwrap();
+        assert_eq!((summary.done, summary.pending), (20, 0));
+        assert!(since.elapsed() >= STALL, "{:?}", since.elapsed());
+        assert_eq!(queue.open(), 0, "nothing is left in the queue");
+        let units = folder.journal().units("s").unwrap();
+        assert!(units.iter().all(|unit| unit.attempts == 1));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_queue_that_knows_of_more_than_the_journal_stops_the_run() {
+        let queued = Queued::default();
+        let (before, after) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folder = Arc::new(RunFolder::open(before.path(), "").unwrap());
+        let queue = queued.queue(&folder);
+        let make = |folder: &Arc<RunFolder>| {
+            let executor = Shared.make(folder, ExecutorOptions::default(), &Interrupt::new());
+            executor.with_queue(Some(Arc::new(queue.clone())))
+        };
+        make(&folder)
+            .run(Arc::new(Echo), &numbered(2))
+            .await
+            .unwrap();
+        // The journal is lost, and the queue is not.
+        let folder = Arc::new(RunFolder::open(after.path(), "").unwrap());
+        let error = make(&folder).run(Arc::new(Echo), &numbered(2)).await;
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("the journal has no output of it"), "{error}");
     }
 }

@@ -11,6 +11,7 @@ pub mod rows;
 pub mod s3;
 pub mod sessions;
 pub mod task;
+pub mod temporal;
 
 pub use pybench_test_needs::{program, python, skip};
 

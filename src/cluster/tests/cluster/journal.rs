@@ -71,6 +71,7 @@ conformance![
     offered_units_are_leased_once_and_in_order,
     an_attempt_that_is_lost_is_counted,
     a_postponed_unit_keeps_its_failures_and_waits,
+    an_offered_unit_is_leased_by_name,
 ];
 
 fn items(names: &[&str]) -> Vec<String> {
@@ -754,4 +755,33 @@ fn a_postponed_unit_keeps_its_failures_and_waits(place: &dyn Place) {
         (last.item.as_str(), last.failures.as_str()),
         ("a", "{\"\":1}")
     );
+}
+
+fn an_offered_unit_is_leased_by_name(place: &dyn Place) {
+    let journal = place.open();
+    journal.enqueue("s", items(&["a", "b", "c"])).unwrap();
+    journal.offer("1", "s", &items(&["a", "b"])).unwrap();
+    assert_eq!(journal.offered("1").unwrap(), ["a", "b"]);
+    let lease = |item, now| journal.lease_offered("1", ("s", item), now, 10).unwrap();
+    let from = |item| journal.offered_from("1", "s", item).unwrap();
+    assert_eq!((from("a"), from("b"), from("c")), (Some(0), Some(0), None));
+    let second = lease("b", 100_000).unwrap();
+    assert_eq!((second.item.as_str(), second.until), ("b", 110));
+    assert_eq!(lease("b", 100_000), None);
+    assert_eq!(from("b"), Some(110_000), "until the lease ends");
+    assert_eq!(lease("c", 100_000), None, "it is not offered");
+    let failure = Failure::new(FailureKind::Endpoint, "server: 500").retryable();
+    journal.postpone("1", ("s", "b"), "{}", 120_000).unwrap();
+    journal.fail("s", "b", &failure, false).unwrap();
+    assert_eq!(from("b"), Some(120_000), "until it may be tried again");
+    assert_eq!(lease("b", 119_999), None);
+    let again = lease("b", 120_000).unwrap();
+    assert_eq!((again.failures.as_str(), again.lost), ("{}", 0));
+    assert_eq!(journal.count_events("b").unwrap(), 0);
+    journal.append("b", 0, &json!("reply")).unwrap();
+    assert_eq!(journal.count_events("b").unwrap(), 1);
+    journal.complete("s", "b", &json!(1)).unwrap();
+    assert_eq!(from("b"), None);
+    journal.sweep_offers("1").unwrap();
+    assert_eq!(journal.offered("1").unwrap(), ["a"]);
 }

@@ -92,6 +92,8 @@ pub(super) trait OfferStore {
     fn clear_offers(&self) -> Result<(), RunError>;
     fn withdraw(&self, round: &str, stage: &str, item: &str) -> Result<(), RunError>;
     fn sweep_offers(&self, round: &str) -> Result<OfferCounts, RunError>;
+    fn offered(&self, round: &str) -> Result<Vec<String>, RunError>;
+    fn offered_from(&self, round: &str, stage: &str, item: &str) -> Result<Option<i64>, RunError>;
     /// `is_held` tells which items this handle has leased already.
     fn lease_offer(
         &self,
@@ -133,6 +135,8 @@ pub(super) trait StepStore {
         attempt: Option<Attempt<'_>>,
     ) -> Result<(), RunError>;
     fn events(&self, trajectory: &str) -> Result<Vec<(u64, String)>, RunError>;
+    /// Number of steps.
+    fn count_events(&self, trajectory: &str) -> Result<u64, RunError>;
     fn clear_events(&self, trajectory: &str, attempt: Option<Attempt<'_>>) -> Result<(), RunError>;
 }
 

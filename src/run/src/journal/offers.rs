@@ -21,11 +21,13 @@ pub struct LeasedOffer {
     pub lost: u32,
 }
 
-/// What a database is asked for: the next offered unit.
+/// What a database is asked for: the next offered unit, or a given one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeaseRequest<'a> {
     pub(super) round: &'a str,
     pub(super) stage: &'a str,
+    /// The only unit that will do; `None`: the first one in order.
+    pub(super) item: Option<&'a str>,
     /// Unix time in milliseconds.
     pub(super) now_millis: i64,
     /// End of the lease, Unix time in seconds.
@@ -79,6 +81,22 @@ impl Journal {
         self.backend.sweep_offers(round)
     }
 
+    /// The units that a round offers still, in order.
+    pub fn offered(&self, round: &str) -> Result<Vec<String>, RunError> {
+        self.backend.offered(round)
+    }
+
+    /// When an offered unit may be leased, Unix time in milliseconds: its lease and its wait after a failure have ended
+    /// then. `None` if the round does not offer it.
+    pub fn offered_from(
+        &self,
+        round: &str,
+        stage: &str,
+        item: &str,
+    ) -> Result<Option<i64>, RunError> {
+        self.backend.offered_from(round, stage, item)
+    }
+
     /// Leases the first offered unit of a round that is neither leased nor postponed, for `seconds`, as
     /// [`Journal::lease`] does.
     pub fn lease_offer(
@@ -88,12 +106,34 @@ impl Journal {
         now_millis: i64,
         seconds: i64,
     ) -> Result<Option<LeasedOffer>, RunError> {
-        let request = LeaseRequest {
+        self.lease_requested(LeaseRequest {
             round,
             stage,
+            item: None,
             now_millis,
             until: lease_end(now_millis, seconds),
-        };
+        })
+    }
+
+    /// Leases one offered unit, as [`Journal::lease_offer`] does.
+    pub fn lease_offered(
+        &self,
+        round: &str,
+        (stage, item): (&str, &str),
+        now_millis: i64,
+        seconds: i64,
+    ) -> Result<Option<LeasedOffer>, RunError> {
+        self.lease_requested(LeaseRequest {
+            round,
+            stage,
+            item: Some(item),
+            now_millis,
+            until: lease_end(now_millis, seconds),
+        })
+    }
+
+    fn lease_requested(&self, request: LeaseRequest<'_>) -> Result<Option<LeasedOffer>, RunError> {
+        let stage = request.stage;
         let is_held = |item: &str| self.leased.number(stage, item).is_some();
         let leased = self.backend.lease_offer(request, &is_held)?;
         if let Some(offer) = &leased {

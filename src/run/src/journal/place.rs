@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::postgres::{PostgresJournal, PostgresServer};
 use super::sqlite::SqliteJournal;
-use super::{Journal, Profile, WorkerSettings};
+use super::{Journal, Profile, RunQueue, WorkerSettings};
 use crate::artifact_names::{CALLS, JOURNAL, POINTER};
 use crate::store::{S3Store, Store};
 use crate::{RunError, write_atomically};
@@ -42,6 +42,16 @@ impl JournalPointer {
             .map(|server| S3Store::new(server, &self.schema))
             .transpose()?;
         Ok(store.map(|store| -> Arc<dyn Store> { Arc::new(store) }))
+    }
+
+    /// The queue of the run has the name of the schema.
+    fn queue(&self, profile: &Profile) -> Option<RunQueue> {
+        let server = profile.temporal.clone()?;
+        Some(RunQueue {
+            server,
+            run: self.schema.clone(),
+            lease: profile.workers.lease(),
+        })
     }
 
     /// Makes it the journal of the run folder `root`.
@@ -160,7 +170,7 @@ impl JournalPlace {
     pub(crate) fn join_as_worker(
         root: &Path,
         profile: &Path,
-    ) -> Result<(Journal, Option<Arc<dyn Store>>), RunError> {
+    ) -> Result<(Journal, Option<Arc<dyn Store>>, Option<RunQueue>), RunError> {
         let Self::Postgres(pointer) = Self::of(root)? else {
             return Err(RunError::Conflict(format!(
                 "the journal of {} is in SQLite, which workers cannot join; begin a run with `synthesize --profile`",
@@ -180,8 +190,9 @@ impl JournalPlace {
         }
         let journal = Journal::join_postgres(server, &pointer.schema)?;
         let store = pointer.store(&loaded)?;
+        let queue = pointer.queue(&loaded);
         Self::Postgres(pointer).check_not_moved(&journal)?;
-        Ok((journal, store))
+        Ok((journal, store, queue))
     }
 
     /// Where the files of the run are kept beside its folder.
@@ -189,6 +200,14 @@ impl JournalPlace {
         match self {
             Self::Sqlite(_) => Ok(None),
             Self::Postgres(pointer) => pointer.store(&Profile::load(&pointer.profile)?),
+        }
+    }
+
+    /// The server that distributes the units of the run.
+    pub(crate) fn queue(&self) -> Result<Option<RunQueue>, RunError> {
+        match self {
+            Self::Sqlite(_) => Ok(None),
+            Self::Postgres(pointer) => Ok(pointer.queue(&Profile::load(&pointer.profile)?)),
         }
     }
 

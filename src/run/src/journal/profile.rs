@@ -18,9 +18,87 @@ pub struct Profile {
     /// Bucket that holds files and artifacts; without it, they are in the run folder alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<ObjectServer>,
+    /// Server that distributes units to workers; without it, they ask the journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temporal: Option<TemporalServer>,
     /// How workers share a run.
     #[serde(default, skip_serializing_if = "WorkerSettings::is_default")]
     pub workers: WorkerSettings,
+}
+
+/// A Temporal server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TemporalServer {
+    /// Host and port of its front end.
+    pub address: String,
+    #[serde(default = "default_namespace")]
+    pub namespace: String,
+    /// Maximum number of a run's activities that are open at the same time.
+    #[serde(default = "default_window")]
+    pub window: u32,
+}
+
+impl Default for TemporalServer {
+    fn default() -> Self {
+        Self {
+            address: "127.0.0.1:7233".to_owned(),
+            namespace: default_namespace(),
+            window: default_window(),
+        }
+    }
+}
+
+fn default_namespace() -> String {
+    "pybench".to_owned()
+}
+
+fn default_window() -> u32 {
+    1_000
+}
+
+impl TemporalServer {
+    /// The port of the address.
+    pub fn port(&self) -> Option<u16> {
+        self.address.rsplit_once(':')?.1.parse().ok()
+    }
+
+    /// Checks that the server can be used at all.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if it is on another machine: connections are not encrypted.
+    fn check(&self) -> Result<(), RunError> {
+        let host = self.address.rsplit_once(':').map(|(host, _)| host);
+        let host = host.unwrap_or_default().trim_matches(['[', ']']);
+        let is_loopback = match host.parse::<std::net::IpAddr>() {
+            Ok(address) => address.is_loopback(),
+            Err(_) => host == "localhost",
+        };
+        let wrong = match (is_loopback, self.port(), self.window) {
+            (_, None, _) => "it needs a host and a port, such as 127.0.0.1:7233".to_owned(),
+            (false, ..) => format!(
+                "{host} is another machine, and pybench cannot encrypt the connection yet: forward a port of this machine \
+                 to it (ssh -L 7233:127.0.0.1:7233 HOST) and set address = \"127.0.0.1:7233\""
+            ),
+            (true, Some(_), 0) => {
+                return Err(RunError::BadInput(
+                    "temporal.window: at least 1 activity is open at the same time".to_owned(),
+                ));
+            }
+            (true, Some(_), _) => return Ok(()),
+        };
+        Err(RunError::BadInput(format!("temporal.address: {wrong}")))
+    }
+}
+
+/// The queue of a run: a server, and the name that the run has in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunQueue {
+    pub server: TemporalServer,
+    /// No other run has this name.
+    pub run: String,
+    /// Time after which a unit whose process is silent is delivered again.
+    pub lease: Duration,
 }
 
 /// How the processes that work on a run share it.
@@ -86,6 +164,9 @@ impl Profile {
         }
         if let Some(store) = &profile.store {
             store.check().map_err(|error| wrong(error.to_string()))?;
+        }
+        if let Some(temporal) = &profile.temporal {
+            temporal.check().map_err(|error| wrong(error.to_string()))?;
         }
         let secret = profile.store.as_mut();
         let secret = secret.and_then(|store| store.secret_key_file.as_mut());

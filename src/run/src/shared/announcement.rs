@@ -39,13 +39,16 @@ pub struct Round {
     /// Maximum duration of an attempt.
     #[serde(default)]
     pub unit_limit: Option<Duration>,
+    /// Whether the units are in a [`UnitQueue`](super::UnitQueue); otherwise, the journal is asked for the next one.
+    #[serde(default)]
+    pub is_queued: bool,
 }
 
 impl Round {
     pub(super) fn new(
         folder: &RunFolder,
         stage: &dyn Stage,
-        options: &ExecutorOptions,
+        (options, is_queued): (&ExecutorOptions, bool),
     ) -> Result<Self, RunError> {
         let tasks = folder.journal().metadata(&format!("checksum.{TASKS}"))?;
         Ok(Self {
@@ -58,6 +61,7 @@ impl Round {
             budget: options.budget,
             attempts: options.attempts,
             unit_limit: options.unit_limit,
+            is_queued,
         })
     }
 
@@ -80,6 +84,12 @@ impl Round {
     pub(super) fn withdraw(journal: &Journal) -> Result<(), RunError> {
         journal.set_metadata(ROUND, &Value::Null)?;
         journal.clear_offers()
+    }
+
+    /// Digest of what a process must have in common with the coordinator to take units: the program, the environment or the
+    /// checker, and the recipe.
+    pub fn version(&self) -> Digest {
+        Digest::of_json(&(&self.code, &self.stage_version, &self.recipe))
     }
 
     /// Whether a stage that was built for `other` has the same units and makes the same outputs.
@@ -143,6 +153,10 @@ impl StopReason {
             kind,
             detail: reason.to_string(),
         }
+    }
+
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
     }
 
     pub(super) fn record(&self, journal: &Journal) -> Result<(), RunError> {

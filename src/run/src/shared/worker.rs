@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
 use super::announcement::Round;
+use super::queue::UnitQueue;
 use super::unit_loop::{AttemptEnd, UnitLoop};
 use crate::{ExecutorOptions, Interrupt, Journal, RunError, RunFolder, Stage, Urgency};
 
@@ -56,6 +57,7 @@ pub struct WorkerSession {
     folder: Arc<RunFolder>,
     member: Arc<Mutex<Member>>,
     heartbeat: JoinHandle<()>,
+    queue: Option<Arc<dyn UnitQueue>>,
 }
 
 impl WorkerSession {
@@ -90,13 +92,21 @@ impl WorkerSession {
             folder,
             member,
             heartbeat,
+            queue: None,
         })
+    }
+
+    /// Takes the units of rounds that use a queue from this one.
+    #[must_use]
+    pub fn with_queue(mut self, queue: Option<Arc<dyn UnitQueue>>) -> Self {
+        self.queue = queue;
+        self
     }
 
     /// Works on the units of a round until the coordinator ends it, or until this process is asked to end.
     ///
     /// # Errors
-    /// The journal cannot be accessed.
+    /// [`RunError::Conflict`] if the round uses a queue and this worker has none; the journal cannot be accessed.
     pub async fn work_on(
         &self,
         (options, interrupt): (&ExecutorOptions, &Interrupt),
@@ -116,7 +126,7 @@ impl WorkerSession {
             options,
             interrupt.clone(),
             stage,
-            round.clone(),
+            (round.clone(), self.queue_of(round)?),
         )?;
         let mut poll = tokio::time::interval(POLL);
         let mut is_open = true;
@@ -124,6 +134,8 @@ impl WorkerSession {
             let draining = interrupt.requested();
             if is_open && !draining {
                 units.start_more()?;
+            } else {
+                units.stop_taking();
             }
             {
                 let mut member = self.member();
@@ -131,7 +143,7 @@ impl WorkerSession {
                 member.units = units.len();
                 member.draining = draining;
             }
-            if units.is_empty() && (draining || !is_open) {
+            if units.is_idle() && (draining || !is_open) {
                 break;
             }
             tokio::select! {
@@ -141,7 +153,7 @@ impl WorkerSession {
                         tracing::warn!("the stage {} stops: {reason}", round.stage);
                         is_open = false;
                     }
-                    Some(AttemptEnd::Ended | AttemptEnd::Pending) | None => {}
+                    _ => {}
                 },
                 () = interrupt.wait(Urgency::Now) => {
                     units.shutdown().await;
@@ -154,12 +166,25 @@ impl WorkerSession {
                 }
             }
         }
+        units.shutdown().await;
         let mut member = self.member();
         (member.stage, member.units) = (None, 0);
         Ok(match interrupt.requested() {
             true => WorkEnd::Drained,
             false => WorkEnd::RoundEnded,
         })
+    }
+
+    fn queue_of(&self, round: &Round) -> Result<Option<Arc<dyn UnitQueue>>, RunError> {
+        match (round.is_queued, &self.queue) {
+            (false, _) => Ok(None),
+            (true, Some(queue)) => Ok(Some(queue.clone())),
+            (true, None) => Err(RunError::Conflict(
+                "the coordinator distributes units through Temporal, and the profile of this worker has no section \
+                 [temporal]: start the worker with the profile of the coordinator"
+                    .to_owned(),
+            )),
+        }
     }
 
     /// Ends the registration. Calls in flight become uncertain.

@@ -13,13 +13,14 @@ const ITEMS: usize = 5_000;
 /// Unix time of the server, seconds. Workers are alive by this clock.
 const NOW: &str = "extract(epoch FROM clock_timestamp())::bigint";
 
-/// Leases the next unit. A lease that has ended without a result is counted with the offer.
+/// Leases the next unit, or a given one. A lease that has ended without a result is counted with the offer.
 const LEASE: &str = "
     WITH next AS (
         SELECT offer.item, offer.failures, offer.lost, unit.lease_until > 0 AS is_lost
         FROM offer JOIN unit ON unit.stage = offer.stage AND unit.item = offer.item
         WHERE offer.round = $1 AND offer.stage = $2 AND offer.not_before <= $3
           AND unit.state = 'pending' AND unit.lease_until <= $4
+          AND ($7::text IS NULL OR offer.item = $7)
         ORDER BY offer.position LIMIT 1
         FOR UPDATE OF unit SKIP LOCKED),
     leased AS (
@@ -37,7 +38,7 @@ const OWN: &str = "
     SELECT offer.item, unit.attempts, offer.failures, offer.lost
     FROM offer JOIN unit ON unit.stage = offer.stage AND unit.item = offer.item
     WHERE offer.round = $1 AND offer.stage = $2 AND unit.state = 'pending'
-      AND unit.lease_until = $3 AND unit.holder = $4";
+      AND unit.lease_until = $3 AND unit.holder = $4 AND ($5::text IS NULL OR offer.item = $5)";
 
 fn read_offer(row: &tokio_postgres::Row, until: i64) -> Result<LeasedOffer, RunError> {
     let number = |column: usize| -> Result<u32, RunError> {
@@ -109,17 +110,33 @@ impl OfferStore for PostgresJournal {
         })
     }
 
+    fn offered(&self, round: &str) -> Result<Vec<String>, RunError> {
+        let read = "SELECT item FROM offer WHERE round = $1 ORDER BY position";
+        let rows = self.run(async |link, _| link.query(read, &[&round]).await)?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    fn offered_from(&self, round: &str, stage: &str, item: &str) -> Result<Option<i64>, RunError> {
+        let read = "SELECT GREATEST(offer.not_before, unit.lease_until * 1000)
+             FROM offer JOIN unit ON unit.stage = offer.stage AND unit.item = offer.item
+             WHERE offer.round = $1 AND offer.stage = $2 AND offer.item = $3 AND unit.state = 'pending'";
+        let row = self.run(async |link, _| link.row(read, &[&round, &stage, &item]).await)?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?)
+    }
+
     fn lease_offer(
         &self,
         request: LeaseRequest<'_>,
         is_held: &dyn Fn(&str) -> bool,
     ) -> Result<Option<LeasedOffer>, RunError> {
-        let LeaseRequest { round, stage, .. } = request;
+        let LeaseRequest {
+            round, stage, item, ..
+        } = request;
         let (millis, now, until) = (request.now_millis, request.now(), request.until);
         self.run(async |link, repeated| {
             if repeated {
                 let own = link
-                    .query(OWN, &[&round, &stage, &until, &self.holder])
+                    .query(OWN, &[&round, &stage, &until, &self.holder, &item])
                     .await?;
                 for row in &own {
                     let offer = read_offer(row, until)?;
@@ -131,7 +148,7 @@ impl OfferStore for PostgresJournal {
             let row = link
                 .row(
                     LEASE,
-                    &[&round, &stage, &millis, &now, &until, &self.holder],
+                    &[&round, &stage, &millis, &now, &until, &self.holder, &item],
                 )
                 .await?;
             row.map(|row| read_offer(&row, until)).transpose()

@@ -74,6 +74,12 @@ impl StepStore for PostgresJournal {
         events.collect()
     }
 
+    fn count_events(&self, trajectory: &str) -> Result<u64, RunError> {
+        let count = "SELECT COUNT(*) FROM event WHERE trajectory = $1";
+        let row = self.run(async |link, _| link.one(count, &[&trajectory]).await)?;
+        Ok(unsigned(row.try_get(0)?))
+    }
+
     fn clear_events(&self, trajectory: &str, attempt: Option<Attempt<'_>>) -> Result<(), RunError> {
         self.run(async |link, _| {
             link.transaction(async |link| {

@@ -180,6 +180,13 @@ impl StepStore for SqliteJournal {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
+    fn count_events(&self, trajectory: &str) -> Result<u64, RunError> {
+        let connection = self.lock();
+        let mut statement =
+            connection.prepare_cached("SELECT COUNT(*) FROM event WHERE trajectory = ?1")?;
+        Ok(statement.query_row([trajectory], |row| row.get(0))?)
+    }
+
     fn clear_events(&self, trajectory: &str, attempt: Option<Attempt<'_>>) -> Result<(), RunError> {
         let mut connection = self.lock();
         let transaction = writing(&mut connection)?;

@@ -70,6 +70,25 @@ impl OfferStore for SqliteJournal {
         Ok(counts)
     }
 
+    fn offered(&self, round: &str) -> Result<Vec<String>, RunError> {
+        let connection = self.lock();
+        let mut statement = connection
+            .prepare_cached("SELECT item FROM offer WHERE round = ?1 ORDER BY position")?;
+        let items = statement.query_map([round], |row| row.get(0))?;
+        Ok(items.collect::<Result<_, _>>()?)
+    }
+
+    fn offered_from(&self, round: &str, stage: &str, item: &str) -> Result<Option<i64>, RunError> {
+        let connection = self.lock();
+        let mut statement = connection.prepare_cached(
+            "SELECT MAX(offer.not_before, unit.lease_until * 1000)
+             FROM offer JOIN unit ON unit.stage = offer.stage AND unit.item = offer.item
+             WHERE offer.round = ?1 AND offer.stage = ?2 AND offer.item = ?3 AND unit.state = 'pending'",
+        )?;
+        let from = statement.query_row([round, stage, item], |row| row.get(0));
+        Ok(from.optional()?)
+    }
+
     fn lease_offer(
         &self,
         request: LeaseRequest<'_>,
@@ -80,13 +99,19 @@ impl OfferStore for SqliteJournal {
         let next = "SELECT offer.item, offer.failures, offer.lost, unit.lease_until > 0
              FROM offer JOIN unit ON unit.stage = offer.stage AND unit.item = offer.item
              WHERE offer.round = ?1 AND offer.stage = ?2 AND offer.not_before <= ?3
-               AND unit.state = 'pending' AND unit.lease_until <= ?4
+               AND unit.state = 'pending' AND unit.lease_until <= ?4 AND (?5 IS NULL OR offer.item = ?5)
              ORDER BY offer.position LIMIT 1";
         let (round, stage) = (request.round, request.stage);
         let next = transaction
             .query_row(
                 next,
-                params![round, stage, request.now_millis, request.now()],
+                params![
+                    round,
+                    stage,
+                    request.now_millis,
+                    request.now(),
+                    request.item
+                ],
                 |row| {
                     Ok((
                         row.get::<_, String>(0)?,

@@ -1,0 +1,329 @@
+//! The queue over Temporal's gRPC interface.
+//!
+//! Activities are polled directly and not by the SDK's worker: how many units are in work depends on endpoint, cores and
+//! memory, which pybench's admission knows, and that worker asks for a number of slots.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::{StreamExt, TryStreamExt, stream};
+use pybench_run::shared::{Delivery, DeliveryEnd, Round, UnitQueue};
+use pybench_run::{RunError, RunQueue};
+use serde_json::json;
+use temporalio_client::grpc::WorkflowService;
+use temporalio_client::tonic::{Code, Request, Status};
+use temporalio_client::{Connection, ConnectionOptions, RetryOptions, Url};
+use temporalio_protos::temporal::api::workflowservice::v1::{
+    DescribeNamespaceRequest, PollActivityTaskQueueRequest, PollActivityTaskQueueResponse,
+    RecordActivityTaskHeartbeatRequest, RespondActivityTaskCompletedRequest,
+    RespondActivityTaskFailedRequest,
+};
+
+use crate::activity::{self, UnitName};
+
+/// Time that the server may be away, such as for a restart.
+const SERVER_AWAY: Duration = Duration::from_secs(60);
+
+/// Time that a poll waits for a unit.
+const POLL: Duration = Duration::from_secs(20);
+
+/// Time for an answer that nothing depends on.
+const SHORT: Duration = Duration::from_secs(10);
+
+/// Activities that are started at the same time.
+const STARTS: usize = 16;
+
+/// The units of one run in a Temporal server.
+#[derive(Clone)]
+pub struct TemporalQueue {
+    connection: Connection,
+    place: RunQueue,
+    /// This process, as Temporal's interface shows it.
+    identity: String,
+}
+
+impl fmt::Debug for TemporalQueue {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = formatter.debug_struct("TemporalQueue");
+        shown.field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+impl TemporalQueue {
+    /// Connects to the server, and checks that it can run the activities.
+    ///
+    /// # Errors
+    /// [`RunError::Environment`] if it does not answer, or lacks the namespace or standalone activities.
+    pub async fn connect(place: &RunQueue) -> Result<Self, RunError> {
+        let address = &place.server.address;
+        let url = Url::parse(&format!("http://{address}"))
+            .map_err(|error| RunError::BadInput(format!("temporal.address: {address}: {error}")))?;
+        let identity = format!("{}:{}", host(), std::process::id());
+        let retries = RetryOptions::builder()
+            .max_interval(Duration::from_secs(2))
+            .max_elapsed_time(Some(SERVER_AWAY))
+            // As many as fit into that time.
+            .max_retries(0)
+            .build();
+        let options = ConnectionOptions::new(url)
+            .identity(identity.clone())
+            .connect_timeout(SHORT)
+            .retry_options(retries)
+            .dns_load_balancing(None)
+            .build();
+        let connection = Connection::connect(options).await.map_err(|error| {
+            RunError::Environment(format!(
+                "the Temporal server on {address} does not answer: {error}; `pybench cluster up --temporal` starts one"
+            ))
+        })?;
+        let queue = Self {
+            connection,
+            place: place.clone(),
+            identity,
+        };
+        queue.check_namespace().await?;
+        Ok(queue)
+    }
+
+    async fn check_namespace(&self) -> Result<(), RunError> {
+        let (address, namespace) = (&self.place.server.address, &self.place.server.namespace);
+        let request = DescribeNamespaceRequest {
+            namespace: namespace.clone(),
+            ..DescribeNamespaceRequest::default()
+        };
+        let mut connection = self.connection.clone();
+        let described = connection.describe_namespace(Request::new(request));
+        let described = described.await.map_err(|status| match status.code() {
+            Code::NotFound => RunError::Environment(format!(
+                "the Temporal server on {address} has no namespace {namespace}: create it (temporal operator namespace \
+                 create --namespace {namespace}), or set temporal.namespace in the profile"
+            )),
+            _ => self.failed("describing the namespace", &status),
+        })?;
+        let info = described.into_inner().namespace_info;
+        let capabilities = info.and_then(|info| info.capabilities);
+        match capabilities.is_some_and(|capabilities| capabilities.standalone_activities) {
+            true => Ok(()),
+            false => Err(RunError::Environment(format!(
+                "the Temporal server on {address} runs no standalone activities in the namespace {namespace}: set \
+                 activity.enableStandalone to true in its dynamic configuration; a server that does not know that key is \
+                 too old"
+            ))),
+        }
+    }
+
+    fn failed(&self, what: &str, status: &Status) -> RunError {
+        RunError::Environment(format!(
+            "{what} failed on the Temporal server on {}: {} ({:?}); run the same command again once it answers",
+            self.place.server.address,
+            status.message(),
+            status.code()
+        ))
+    }
+
+    /// Starts the activity of a unit unless it is open; whether it has completed before.
+    async fn start(&self, round: &Round, item: &str) -> Result<bool, RunError> {
+        let request = activity::start(&self.place, round, (item, &self.identity))?;
+        let mut connection = self.connection.clone();
+        let started = connection
+            .start_activity_execution(Request::new(request))
+            .await;
+        match started {
+            Ok(_) => Ok(false),
+            Err(status) if status.code() == Code::AlreadyExists => Ok(true),
+            Err(status) => Err(self.failed("starting an activity", &status)),
+        }
+    }
+
+    async fn poll(&self, round: &Round) -> Result<PollActivityTaskQueueResponse, Status> {
+        let name = activity::task_queue_name(&self.place.run, round);
+        let mut request = Request::new(PollActivityTaskQueueRequest {
+            namespace: self.place.server.namespace.clone(),
+            task_queue: Some(activity::task_queue(name)),
+            identity: self.identity.clone(),
+            ..PollActivityTaskQueueRequest::default()
+        });
+        request.set_timeout(POLL);
+        let mut connection = self.connection.clone();
+        let polled = connection.poll_activity_task_queue(request).await?;
+        Ok(polled.into_inner())
+    }
+}
+
+#[async_trait]
+impl UnitQueue for TemporalQueue {
+    fn window(&self) -> usize {
+        self.place.server.window as usize
+    }
+
+    async fn put(&self, round: &Round, items: &[String]) -> Result<Vec<String>, RunError> {
+        let starts = items.to_vec().into_iter().map(|item| {
+            let (queue, round) = (self.clone(), round.clone());
+            async move {
+                let has_completed = queue.start(&round, &item).await?;
+                Ok::<_, RunError>(has_completed.then_some(item))
+            }
+        });
+        let ended: Vec<Option<String>> = stream::iter(starts)
+            .buffer_unordered(STARTS)
+            .try_collect()
+            .await?;
+        Ok(ended.into_iter().flatten().collect())
+    }
+
+    async fn take(&self, round: &Round) -> Result<Option<Box<dyn Delivery>>, RunError> {
+        let task = match self.poll(round).await {
+            Ok(task) if task.task_token.is_empty() => return Ok(None),
+            Ok(task) => task,
+            Err(status) if matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled) => {
+                return Ok(None);
+            }
+            Err(status) => return Err(self.failed("waiting for a unit", &status)),
+        };
+        let unit = activity::unit_of(task.input.as_ref());
+        let activity = ActivityDelivery {
+            queue: self.clone(),
+            token: task.task_token,
+            unit: unit.clone().unwrap_or_else(|| UnitName {
+                run: String::new(),
+                stage: String::new(),
+                item: task.activity_id.clone(),
+            }),
+            has_ended: false,
+        };
+        if unit.is_some_and(|unit| unit.run == self.place.run && unit.stage == round.stage) {
+            return Ok(Some(Box::new(activity)));
+        }
+        tracing::warn!(
+            activity = task.activity_id,
+            "an activity that is no unit of this run is refused"
+        );
+        let refused = DeliveryEnd::Closed("no unit of this run".to_owned());
+        Box::new(activity).end(refused).await;
+        Ok(None)
+    }
+}
+
+/// An attempt at an activity.
+struct ActivityDelivery {
+    queue: TemporalQueue,
+    /// Names the attempt. Once Temporal has begun another one, requests with it are refused.
+    token: Vec<u8>,
+    unit: UnitName,
+    has_ended: bool,
+}
+
+impl ActivityDelivery {
+    async fn respond(&self, end: &DeliveryEnd) -> Result<(), Status> {
+        let mut connection = self.queue.connection.clone();
+        let namespace = self.queue.place.server.namespace.clone();
+        let (task_token, identity) = (self.token.clone(), self.queue.identity.clone());
+        match activity::failure(end) {
+            None => {
+                let completed = RespondActivityTaskCompletedRequest {
+                    task_token,
+                    identity,
+                    namespace,
+                    ..RespondActivityTaskCompletedRequest::default()
+                };
+                let request = Request::new(completed);
+                connection.respond_activity_task_completed(request).await?;
+            }
+            failure => {
+                let failed = RespondActivityTaskFailedRequest {
+                    task_token,
+                    failure,
+                    identity,
+                    namespace,
+                    ..RespondActivityTaskFailedRequest::default()
+                };
+                let request = Request::new(failed);
+                connection.respond_activity_task_failed(request).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing depends on the answer: an attempt that Temporal does not hear of is repeated after the heartbeat timeout, and
+    /// finds in the journal how the unit ended.
+    async fn try_to_respond(&self, end: &DeliveryEnd) {
+        match self.respond(end).await {
+            Ok(()) => {}
+            // Another attempt has begun, or a person has ended the activity.
+            Err(status) if status.code() == Code::NotFound => {
+                tracing::debug!(item = self.unit.item, "Temporal has given the attempt up");
+            }
+            Err(status) => tracing::warn!(
+                item = self.unit.item,
+                "{}",
+                self.queue.failed("ending an attempt", &status)
+            ),
+        }
+    }
+}
+
+#[async_trait]
+impl Delivery for ActivityDelivery {
+    fn item(&self) -> &str {
+        &self.unit.item
+    }
+
+    fn beat(&self, steps: u64) {
+        let Ok(details) = activity::json(&json!({ "steps": steps })) else {
+            return;
+        };
+        let mut request = Request::new(RecordActivityTaskHeartbeatRequest {
+            task_token: self.token.clone(),
+            details: Some(details),
+            identity: self.queue.identity.clone(),
+            namespace: self.queue.place.server.namespace.clone(),
+            ..RecordActivityTaskHeartbeatRequest::default()
+        });
+        request.set_timeout(SHORT);
+        let (mut connection, item) = (self.queue.connection.clone(), self.unit.item.clone());
+        tokio::spawn(async move {
+            // The lease in the journal decides whether the attempt goes on, so that a request to cancel changes nothing.
+            let beat = connection.record_activity_task_heartbeat(request);
+            match tokio::time::timeout(SHORT, beat).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(status)) => tracing::debug!(item, "no heartbeat: {status}"),
+                Err(_) => tracing::debug!(item, "no heartbeat: the server is away"),
+            }
+        });
+    }
+
+    async fn end(mut self: Box<Self>, end: DeliveryEnd) {
+        self.has_ended = true;
+        self.try_to_respond(&end).await;
+    }
+}
+
+impl Drop for ActivityDelivery {
+    /// Gives the unit back, so that it does not have to wait for the heartbeat timeout.
+    fn drop(&mut self) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        if self.has_ended {
+            return;
+        }
+        let given_back = Self {
+            queue: self.queue.clone(),
+            token: std::mem::take(&mut self.token),
+            unit: self.unit.clone(),
+            has_ended: true,
+        };
+        runtime.spawn(async move {
+            let again = DeliveryEnd::Again(Duration::ZERO);
+            let answer = given_back.try_to_respond(&again);
+            // A process that ends does not wait for a server.
+            let _ = tokio::time::timeout(SHORT, answer).await;
+        });
+    }
+}
+
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    name.map_or_else(|_| "worker".to_owned(), |name| name.trim().to_owned())
+}
