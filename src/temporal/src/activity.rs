@@ -161,6 +161,7 @@ mod tests {
             tasks: Digest::of_bytes(b"tasks"),
             budget: BudgetCap::default(),
             attempts: 4,
+            unit_limit: None,
             is_queued: true,
         }
     }

@@ -32,6 +32,7 @@ fn round(id: &str, version: &str) -> Round {
         tasks: Digest::of_bytes(b"tasks"),
         budget: BudgetCap::default(),
         attempts: 4,
+        unit_limit: None,
         is_queued: true,
     }
 }
