@@ -211,7 +211,7 @@ fn wrong_sets_names_and_runs_are_refused() {
         assert_eq!(code(output), Some(ExitCode::BadInput as i32));
     }
     insta::assert_snapshot!(shown.each_ref().map(stderr).concat(), @r#"
-    error: --set rollout.smaples: unknown key `smaples` in rollout; did you mean `samples`? (known keys: `samples`, `format`, `max_turns`, `max_identical_turns`, `repetition_detection`, `sampling`, `concurrency`, `attempts`, `reuse`)
+    error: --set rollout.smaples: unknown key `smaples` in rollout; did you mean `samples`? (known keys: `samples`, `format`, `max_turns`, `max_identical_turns`, `repetition_detection`, `sampling`, `concurrency`, `attempts`, `unit_minutes`, `reuse`)
     error: --run "../escape": the name of a run has 1 to 64 letters, digits, `-` or `_`
     error: no recipe `tniy` (available: embedded, pyinstruct, quickstart); or give the path of a recipe file
     error: no run `nothing` in ./data/runs (available: none)
