@@ -63,7 +63,7 @@ pub(super) fn assert_only_reference_passes(question: &dyn Question) {
     }
 }
 
-/// Scores a reply to each question, whatever it is worth: for tests with random replies.
+/// Scores a reply to each question and ignores the scores, for tests with random replies.
 pub(super) fn score_all<Q: Question + ?Sized>(questions: &[Arc<Q>], reply: &str) {
     for question in questions {
         let _ = (question.upstream(reply), question.strict(reply));

@@ -277,8 +277,8 @@ impl Script {
         self.run(&item, answers.len()).await
     }
 
-    /// Runs the script on `item`, in which it finds as many answers or their results as `count`. The result is what it
-    /// wrote to `output/verdicts.json`; `None` if it did not end by itself.
+    /// Runs the script on `item`, with time for `count` answers. The result is what it wrote to `output/verdicts.json`;
+    /// `None` if it did not end by itself.
     ///
     /// # Errors
     /// Failures of the sandbox.
