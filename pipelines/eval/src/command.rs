@@ -442,6 +442,7 @@ fn open(args: &RunArgs, process: &Process) -> Result<Setup, RunError> {
         concurrency: recipe.rollout.fixed_concurrency(),
         budget: BudgetCap::of(&recipe.budget),
         attempts: recipe.rollout.attempts.max(1),
+        unit_limit: Some(recipe.rollout.unit_limit()),
         time_budget: recipe.budget.time(),
         ..ExecutorOptions::default()
     };

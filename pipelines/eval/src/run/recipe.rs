@@ -355,6 +355,10 @@ impl EvalRecipe {
         if self.rollout.samples == 0 || self.rollout.max_turns == 0 {
             return Err("rollout.samples and rollout.max_turns must be at least 1".to_owned());
         }
+        let minutes = self.rollout.unit_minutes;
+        if minutes.is_some_and(|minutes| minutes <= 0.0 || minutes.is_nan()) {
+            return Err("rollout.unit_minutes must be more than 0".to_owned());
+        }
         let detection = self.rollout.repetition_detection;
         if let Some(problem) = detection.and_then(|detection| detection.problem()) {
             return Err(format!("rollout.repetition_detection.{problem}"));
@@ -397,6 +401,11 @@ mod tests {
                 "`wikitables` is not a suite: use one of `pybench`, ",
             ),
             ("name = 't'", "name = 't'\nmax_tasks = 0", "max_tasks"),
+            (
+                "name = 't'",
+                "name = 't'\nrollout.unit_minutes = 0.0",
+                "rollout.unit_minutes",
+            ),
             ("name = 't'", "name = 't'\ntasks = '3-2'", "`3-2`"),
             (
                 "name = 't'",
