@@ -19,7 +19,7 @@ pub(crate) fn start(settings: &WorkerSettings) -> Result<SessionGuard, RunError>
         .map_err(RunError::io("cannot start the guard of the sessions"))
 }
 
-/// As [`start`], if other processes can join the run: otherwise nobody goes on with the units of a suspended process.
+/// As [`start`], if other processes can join the run: otherwise no process takes over the units of a suspended one.
 ///
 /// # Errors
 /// As [`start`].

@@ -3,6 +3,8 @@
 //! A killed process takes its sessions with it; a suspended one keeps them, although another worker goes on with its units.
 //! So a second process waits for signs of life. Without one it kills what the launcher thread of the first has started, and
 //! the sandboxes end as if the first had been killed. Relays in containers notice the silence themselves.
+//!
+//! The kernel has to list the children of a thread ([`CHILDREN`]), which is an option of its build.
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,13 +27,16 @@ const GUARD: &str = "guard-sessions";
 /// Name of the threads that start the processes of sessions.
 pub(super) const LAUNCHER: &str = "sessions";
 
+/// The processes that the calling thread has started; kernels without `CONFIG_PROC_CHILDREN` have no such file.
+pub const CHILDREN: &str = "/proc/thread-self/children";
+
 /// Signs of life within a lifetime.
 const BEATS: u32 = 4;
 
 /// How long a guard sleeps at a time after it has ended the sessions.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Lets the sessions of this process end when it is silent, until this is dropped.
+/// Ends the sessions of this process when it is silent, until this is dropped.
 #[derive(Debug)]
 pub struct SessionGuard {
     /// Ends the thread that gives the signs of life.
@@ -40,14 +45,21 @@ pub struct SessionGuard {
 
 impl SessionGuard {
     /// Starts a guard. `program` is one whose `main` begins with [`run_if_asked`]; sessions end when this process has been
-    /// silent for `lifetime`.
+    /// silent for `lifetime`. Where the kernel does not list children, it only warns that no guard can end them.
     ///
     /// # Errors
     /// The process or the thread cannot be started.
     pub fn start(program: &Path, lifetime: Duration) -> io::Result<Self> {
+        let (alive, ended) = mpsc::channel();
+        if !Path::new(CHILDREN).exists() {
+            tracing::warn!(
+                "this kernel has no {CHILDREN} (CONFIG_PROC_CHILDREN): if this process is suspended, its sessions stay until it \
+                 is continued or killed"
+            );
+            return Ok(Self { _alive: alive });
+        }
         let program = program.to_owned();
         let mut guard = Guard::spawn(&program, lifetime)?;
-        let (alive, ended) = mpsc::channel();
         let beat = move || {
             while ended.recv_timeout(lifetime / BEATS) == Err(RecvTimeoutError::Timeout) {
                 if let Err(error) = guard.beat() {
@@ -115,7 +127,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
     let number = |at: usize| numbers.get(at)?.to_str()?.parse::<u64>().ok();
     let parent = number(1).and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
     let (Some(lifetime), Some(parent)) = (number(0), parent) else {
-        let _ = writeln!(io::stderr(), "{GUARD} is for pybench itself");
+        let _ = writeln!(io::stderr(), "{GUARD} is a command for pybench itself");
         return Some(ExitCode::from(2));
     };
     guard(parent, Duration::from_millis(lifetime));
