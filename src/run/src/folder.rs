@@ -77,8 +77,11 @@ impl RunFolder {
             None => JournalPlace::of(root)?,
         };
         let journal = place.open(root)?;
-        journal.share(root, recipe)?;
-        let store = ContentStore::open(&root.join("files"))?.with_remote(place.store()?);
+        let remote = place.store()?;
+        if remote.is_some() {
+            journal.share(root, recipe)?;
+        }
+        let store = ContentStore::open(&root.join("files"))?.with_remote(remote);
         Ok(Self {
             root: root.to_owned(),
             journal,

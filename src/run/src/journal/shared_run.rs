@@ -23,7 +23,8 @@ struct SharedRun {
 }
 
 impl Journal {
-    /// Tells workers the frozen recipe of the run folder `root`, if they can join this journal.
+    /// Tells workers the frozen recipe of the run folder `root`, if they can join this journal. For runs with a store: workers
+    /// that do not have the folder cannot read the files of others.
     pub(crate) fn share(&self, root: &Path, recipe: &str) -> Result<(), RunError> {
         if !self.is_shared() {
             return Ok(());
