@@ -272,6 +272,8 @@ impl Joined {
         // Models are opened with the budget, so that a raised one counts.
         self.context.options.budget = round.budget;
         self.context.options.attempts = round.attempts;
+        // They may have been written again since this worker joined.
+        remove_stale_artifacts(&self.context.folder)?;
         let opened = stage.open(&self.context).await?;
         refuse(round.differs(Some(&opened.version()))?)?;
         let kept = (round.clone(), opened.clone());
