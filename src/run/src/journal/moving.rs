@@ -81,6 +81,7 @@ impl JournalPlace {
         match self {
             Self::Postgres(pointer) => pointer.write(root)?,
             Self::Sqlite(path) => {
+                check_whole(root)?;
                 // Nothing that an older file has left may be applied to the new one.
                 for rest in ["-wal", "-shm"] {
                     remove(&root.join(format!("{JOURNAL}{rest}")))?;
@@ -109,6 +110,20 @@ impl JournalPlace {
         }
         remove_database(root, INCOMING)?;
         remove(&root.join(MOVE))
+    }
+}
+
+/// Checks that the file that a journal was copied to has all of it. SQLite keeps its log when it is closed and cannot write
+/// the log into the file, as on a full disk.
+fn check_whole(root: &Path) -> Result<(), RunError> {
+    let log = root.join(format!("{INCOMING}-wal"));
+    match log.exists() {
+        true => Err(RunError::Environment(format!(
+            "SQLite could not write {} into its database: is the disk full? Make room and repeat the command; the run is still at \
+             its old place",
+            log.display()
+        ))),
+        false => Ok(()),
     }
 }
 
