@@ -14,8 +14,9 @@ use pybench_run::{PostgresServer, RunError};
 
 /// Start and end PostgreSQL on this machine, for runs whose journal is kept there
 ///
-/// With --store an S3 server and with --temporal a Temporal server are started too. PostgreSQL listens on 127.0.0.1 and asks for a password, which is generated and kept in a file that only you can read.
-/// As root, it runs as the user `postgres` or `daemon`. See docs/cluster.md.
+/// With --store an S3 server and with --temporal a Temporal server are started too. PostgreSQL listens on 127.0.0.1 and asks
+/// for a password, which is generated and kept in a file that only you can read. As root, it runs as the user `postgres` or
+/// `daemon`. See docs/cluster.md.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]

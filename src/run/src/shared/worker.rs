@@ -72,7 +72,7 @@ impl WorkerSession {
     ) -> Result<Self, RunError> {
         let member = Arc::new(Mutex::new(member));
         beat(&folder, &member, lease)?;
-        // Whoever moves the journal marks it before it looks for workers.
+        // A move marks the journal before it looks for workers.
         if let Some(to) = folder.journal().moved_to()? {
             folder.journal().leave()?;
             return Err(RunError::Conflict(format!(

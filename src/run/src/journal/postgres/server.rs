@@ -31,7 +31,7 @@ impl PostgresServer {
     /// Checks that the server can be used at all.
     ///
     /// # Errors
-    /// [`RunError::BadInput`] if the host is none.
+    /// [`RunError::BadInput`] if `host` is no machine.
     pub(crate) fn check(&self) -> Result<(), RunError> {
         match self.host.is_empty() || self.host.starts_with('/') {
             true => Err(RunError::BadInput(format!(

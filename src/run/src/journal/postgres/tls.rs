@@ -120,7 +120,7 @@ pub(super) struct Encrypted<S>(client::TlsStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
     fn channel_binding(&self) -> ChannelBinding {
-        // The certificate is checked, so that nobody in between has the password.
+        // The certificate is checked, so no third party gets the password.
         ChannelBinding::none()
     }
 }
