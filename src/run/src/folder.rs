@@ -128,15 +128,15 @@ impl RunFolder {
     /// # Errors
     /// [`RunError::Conflict`] if the journal is elsewhere; the server does not answer.
     pub fn join(root: &Path, profile: &Path) -> Result<Self, RunError> {
-        let (journal, remote, queue) = JournalPlace::join_as_worker(root, profile)?;
+        let joined = JournalPlace::join_as_worker(root, profile)?;
         Ok(Self {
             root: root.to_owned(),
-            journal,
-            store: ContentStore::open(&root.join("files"))?.with_remote(remote),
+            journal: joined.journal,
+            store: ContentStore::open(&root.join("files"))?.with_remote(joined.store),
             requests: Requests::default(),
             draining: AtomicBool::new(false),
             workers: Some(Profile::load(profile)?.workers),
-            queue,
+            queue: joined.queue,
             _lock: None,
             _scratch: None,
         })

@@ -30,6 +30,13 @@ pub(crate) struct JournalPointer {
     pub(super) schema: String,
 }
 
+/// What a worker has of a run: its journal, where its files are kept, and what distributes its units.
+pub(crate) struct JoinedRun {
+    pub(crate) journal: Journal,
+    pub(crate) store: Option<Arc<dyn Store>>,
+    pub(crate) queue: Option<RunQueue>,
+}
+
 impl JournalPointer {
     pub(super) fn server(&self) -> Result<PostgresServer, RunError> {
         Ok(Profile::load(&self.profile)?.postgres)
@@ -61,7 +68,7 @@ impl JournalPointer {
 
     pub(super) fn write_to(&self, path: &Path) -> Result<(), RunError> {
         let text = toml::to_string(self).map_err(|error| RunError::Internal(error.to_string()))?;
-        let text = format!("# The journal of this run is in PostgreSQL.\n{text}");
+        let text = format!("# A journal of this run in PostgreSQL.\n{text}");
         write_atomically(path, text.as_bytes())
     }
 
@@ -167,10 +174,7 @@ impl JournalPlace {
     ///
     /// # Errors
     /// [`RunError::Conflict`] if the journal is in SQLite, or if the server does not have it.
-    pub(crate) fn join_as_worker(
-        root: &Path,
-        profile: &Path,
-    ) -> Result<(Journal, Option<Arc<dyn Store>>, Option<RunQueue>), RunError> {
+    pub(crate) fn join_as_worker(root: &Path, profile: &Path) -> Result<JoinedRun, RunError> {
         let Self::Postgres(pointer) = Self::of(root)? else {
             return Err(RunError::Conflict(format!(
                 "the journal of {} is in SQLite, which workers cannot join; begin a run with `synthesize --profile`",
@@ -192,7 +196,11 @@ impl JournalPlace {
         let store = pointer.store(&loaded)?;
         let queue = pointer.queue(&loaded);
         Self::Postgres(pointer).check_not_moved(&journal)?;
-        Ok((journal, store, queue))
+        Ok(JoinedRun {
+            journal,
+            store,
+            queue,
+        })
     }
 
     /// Where the files of the run are kept beside its folder.

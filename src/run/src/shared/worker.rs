@@ -147,13 +147,10 @@ impl WorkerSession {
                 break;
             }
             tokio::select! {
-                end = units.next() => match end.transpose()? {
-                    Some(AttemptEnd::Stop(reason)) => {
-                        let reason: RunError = reason.into();
-                        tracing::warn!("the stage {} stops: {reason}", round.stage);
-                        is_open = false;
-                    }
-                    _ => {}
+                end = units.next() => if let Some(AttemptEnd::Stop(reason)) = end.transpose()? {
+                    let reason: RunError = reason.into();
+                    tracing::warn!("the stage {} stops: {reason}", round.stage);
+                    is_open = false;
                 },
                 () = interrupt.wait(Urgency::Now) => {
                     units.shutdown().await;
