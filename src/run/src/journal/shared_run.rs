@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::place::{JournalPlace, JournalPointer, schema_prefix};
-use super::postgres::PostgresJournal;
+use super::postgres::{PostgresJournal, PostgresServer};
 use super::{Journal, Profile};
 use crate::RunError;
 use crate::artifact_names::POINTER;
@@ -64,11 +64,12 @@ impl JournalPlace {
         let (server, name) = (&loaded.postgres, run_name(root));
         let mut found = Vec::new();
         for schema in PostgresJournal::schemas(server, &schema_prefix(root))? {
-            let journal = Journal::open_postgres_read_only(server, &schema)?;
-            if journal.shared_run()?.is_some_and(|run| run.name == name)
-                && journal.moved_to()?.is_none()
-            {
-                found.push(schema);
+            match has_run(server, &schema, &name) {
+                // It was deleted at this moment.
+                Err(_) if PostgresJournal::is_blank(server, &schema)? => {}
+                Err(error) => return Err(error),
+                Ok(true) => found.push(schema),
+                Ok(false) => {}
             }
         }
         match found.as_slice() {
@@ -91,6 +92,13 @@ impl JournalPlace {
             ))),
         }
     }
+}
+
+/// Whether a schema holds a run of this name that has not moved elsewhere.
+fn has_run(server: &PostgresServer, schema: &str, name: &str) -> Result<bool, RunError> {
+    let journal = Journal::open_postgres_read_only(server, schema)?;
+    let run = journal.shared_run()?;
+    Ok(run.is_some_and(|run| run.name == name) && journal.moved_to()?.is_none())
 }
 
 fn run_name(root: &Path) -> String {
