@@ -158,7 +158,8 @@ impl UnitQueue for TemporalQueue {
     }
 
     async fn put(&self, round: &Round, items: &[String]) -> Result<Vec<String>, RunError> {
-        let starts = items.to_vec().into_iter().map(|item| {
+        let items = items.to_vec();
+        let starts = items.into_iter().map(|item| {
             let (queue, round) = (self.clone(), round.clone());
             async move {
                 let has_completed = queue.start(&round, &item).await?;
