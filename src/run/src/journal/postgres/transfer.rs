@@ -44,7 +44,12 @@ fn read_row(row: &DatabaseRow) -> Result<Row, RunError> {
 
 impl TransferStore for PostgresJournal {
     fn rows_after(&self, table: &Table, last: Option<&Row>) -> Result<Vec<Row>, RunError> {
-        let keys = names(table)[..table.keys].join(", ");
+        // With the table, since a name alone is that of an output column in ORDER BY: the text of a number.
+        let keys: Vec<String> = table.columns[..table.keys]
+            .iter()
+            .map(|(name, _)| format!("{}.{name}", table.name))
+            .collect();
+        let keys = keys.join(", ");
         let after = last.map_or_else(String::new, |_| {
             let columns = table.columns[..table.keys].iter().enumerate();
             let values: Vec<String> = columns
