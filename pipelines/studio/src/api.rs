@@ -275,7 +275,7 @@ mod tests {
         };
         let sources = Arc::new(Sources::new(what, folder.path().join("cache")));
         let token = Token::new(80);
-        let app = router(sources, Arc::new(Forks::new(".".into())), token.clone());
+        let app = router(sources, Arc::new(Forks::new()), token.clone());
         Studio {
             _folder: folder,
             app,
@@ -481,11 +481,7 @@ mod tests {
         let token = Token::new(80);
         Studio {
             _folder: folder,
-            app: router(
-                Arc::new(sources),
-                Arc::new(Forks::new(".".into())),
-                token.clone(),
-            ),
+            app: router(Arc::new(sources), Arc::new(Forks::new()), token.clone()),
             token,
             file: Digest::of_bytes(b""),
         }

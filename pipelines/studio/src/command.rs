@@ -56,7 +56,6 @@ pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
         )));
     }
     let root = project_root(Path::new("."));
-    let forks = Forks::new(root.clone().unwrap_or_else(|| PathBuf::from(".")));
     let runs_dir = args.runs_dir.clone();
     let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
     let what = what(args.what.as_deref(), &runs_dir)?;
@@ -93,9 +92,8 @@ pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
         head: HEAD,
     };
     let stop = process.interrupt.wait(Urgency::Finish);
-    Ok(server
-        .serve(listener, router(sources, Arc::new(forks), token), stop)
-        .await?)
+    let router = router(sources, Arc::new(Forks::new()), token);
+    Ok(server.serve(listener, router, stop).await?)
 }
 
 /// What is opened, and its name in addresses.

@@ -8,7 +8,7 @@ use pybench_agent::{AttemptResult, AttemptSpec, Solver, fork, live_turns};
 use pybench_attempts::keep_outputs;
 use pybench_grade::{GradeCase, decide};
 use pybench_interpreter::LateSession;
-use pybench_run::{Failure, FailureKind, RunError, human_edits};
+use pybench_run::{Failure, FailureKind, Journal, RunError, human_edits};
 use pybench_types::human_edit::HumanEdit;
 use pybench_types::trajectory::{OutputFile, Trajectory, Turn, Verdict};
 use schemars::JsonSchema;
@@ -247,13 +247,17 @@ impl Fork {
                 ));
             }
         };
-        let before = edited.saved.as_ref();
-        let what = SaveRequest {
-            repair: what.repair || before.is_some_and(|saved| saved.repair),
-            pair: what.pair || before.is_some_and(|saved| saved.pair),
-        };
-        let edit = self.edit(*edited, what)?;
-        opened.save(|folder| human_edits::save(folder, &edit))?;
+        let mut edit = self.edit(*edited, what)?;
+        opened.save(|folder| {
+            // The same turns may have been saved before, also from another page.
+            let (recorded, id) = (&edit.lineage.trajectory, &edit.trajectory.id);
+            let before = human_edits::read_one(&Journal::read_run(folder)?, recorded, id)?;
+            if let Some(before) = before {
+                edit.repair |= before.repair;
+                edit.pair |= before.pair;
+            }
+            human_edits::save(folder, &edit)
+        })?;
         if let Outcome::Checked(edited) = &mut *lock(&self.outcome) {
             edited.saved = Some(EditInfo::from(&edit));
         }

@@ -1,7 +1,6 @@
 //! All edits that are open. Each has a session, so there are few, and one that nobody asks for is closed.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -23,22 +22,18 @@ const LEASE: Duration = Duration::from_secs(180);
 pub(crate) struct Forks {
     open: Mutex<HashMap<String, Arc<Fork>>>,
     interpreters: Mutex<HashMap<Tier, Weak<dyn Interpreter>>>,
-    /// Base of relative paths in recipes.
-    root: PathBuf,
     lease: Duration,
 }
 
 impl Forks {
-    /// `root` is the base of relative paths in recipes.
-    pub(crate) fn new(root: PathBuf) -> Self {
-        Self::with_lease(root, LEASE)
+    pub(crate) fn new() -> Self {
+        Self::with_lease(LEASE)
     }
 
-    pub(crate) fn with_lease(root: PathBuf, lease: Duration) -> Self {
+    pub(crate) fn with_lease(lease: Duration) -> Self {
         Self {
             open: Mutex::default(),
             interpreters: Mutex::default(),
-            root,
             lease,
         }
     }
@@ -53,9 +48,7 @@ impl Forks {
         record: Record,
         request: &ForkRequest,
     ) -> Result<Plan, RunError> {
-        Plan::new(opened, record, request, &self.root, |recipe| {
-            self.interpreter(recipe)
-        })
+        Plan::new(opened, record, request, |recipe| self.interpreter(recipe))
     }
 
     /// The interpreter of a recipe's tier. It ends with the last edit that uses it.

@@ -1,6 +1,6 @@
 //! What is edited: a turn of a recorded trajectory, its task, and how its session and its checks are made.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use pybench_agent::{Format, format_named};
@@ -59,8 +59,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Reads what a request names. `root` is the base of relative paths in recipes, and `interpreter` makes or finds the
-    /// interpreter of a tier.
+    /// Reads what a request names. `interpreter` makes or finds the interpreter of a tier.
     ///
     /// # Errors
     /// [`RunError::BadInput`] if the turn cannot be edited; [`RunError::Environment`] if the interpreter cannot run.
@@ -68,7 +67,6 @@ impl Plan {
         opened: &Opened,
         record: Record,
         request: &ForkRequest,
-        root: &Path,
         interpreter: impl FnOnce(&Recipe) -> Result<Arc<dyn Interpreter>, RunError>,
     ) -> Result<Self, RunError> {
         let (folder, store) = (opened.run()?, opened.store());
@@ -88,12 +86,10 @@ impl Plan {
         for file in &task.held_out {
             store.checked_path(&file.id)?;
         }
-        let wheelhouse = recipe.interpreter.wheelhouse.as_ref();
         let session = SessionSpec {
             inputs: input_files(&task, store)?,
             seed: recorded.seed,
             limits: recipe.interpreter.limits.clone(),
-            wheelhouse: wheelhouse.map(|path| root.join(path)),
             ..SessionSpec::default()
         };
         let interpreter = interpreter(&recipe)?;
@@ -170,12 +166,12 @@ fn check_turn(recorded: &Trajectory, turn: u32) -> Result<(), RunError> {
 
 /// The recipe of the run, if cells of it may run here.
 fn recipe(folder: &Path) -> Result<Recipe, RunError> {
-    let path: PathBuf = folder.join("recipe.toml");
+    let path = folder.join("recipe.toml");
     let recipe = Recipe::load(&path, &[])?;
     let refused = |key: &str, why: &str| {
         Err(RunError::BadInput(format!(
-            "{}: `interpreter.{key}`: {why}, and the studio runs cells in a sandbox without a network only, since the \
-             trajectories of a run may be hostile",
+            "{}: `interpreter.{key}`: {why}, and the studio runs cells only in a sandbox without network and without \
+             folders of this machine, since a run may be hostile",
             path.display()
         )))
     };
@@ -183,6 +179,9 @@ fn recipe(folder: &Path) -> Result<Recipe, RunError> {
         choice if choice.tier == Tier::Unsandboxed => refused("tier", "the run has no sandbox"),
         choice if !choice.network.is_empty() => {
             refused("network", "the cells of the run could connect to hosts")
+        }
+        choice if choice.wheelhouse.is_some() => {
+            refused("wheelhouse", "the cells of the run could read this folder")
         }
         _ => Ok(recipe),
     }
@@ -194,4 +193,34 @@ fn filters(recipe: &Recipe) -> Vec<Filter> {
     let required = REQUIRED.into_iter();
     let required = required.filter(|filter| !recipe.grade.filters.contains(filter));
     required.chain(own).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_of_a_run_reach_neither_hosts_nor_folders_of_this_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |interpreter: &str| {
+            let rest = "[crawl]\nsources = []\n\n[query]\ntasks = 1\n\n[interpreter]";
+            let text =
+                format!("name = 't'\nteacher = {{ kind = 'expert' }}\n\n{rest}\n{interpreter}\n");
+            std::fs::write(folder.path().join("recipe.toml"), text).unwrap();
+            recipe(folder.path())
+        };
+        assert_eq!(
+            read("tier = 'bwrap'").unwrap().interpreter.tier,
+            Tier::Bwrap
+        );
+        for (interpreter, key) in [
+            ("tier = 'unsandboxed'", "tier"),
+            ("network = ['a.example:443']", "network"),
+            ("wheelhouse = '/root'", "wheelhouse"),
+        ] {
+            let error = read(interpreter).unwrap_err().to_string();
+            let named = format!("recipe.toml: `interpreter.{key}`");
+            assert!(error.contains(&named), "{error}");
+        }
+    }
 }

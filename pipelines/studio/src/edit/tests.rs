@@ -183,7 +183,7 @@ impl Bench {
         let what = What::Runs(folder.path().join("runs"));
         Self {
             sources: Sources::new(what, folder.path().join("cache")),
-            forks: Arc::new(Forks::with_lease(".".into(), lease)),
+            forks: Arc::new(Forks::with_lease(lease)),
             open: Arc::default(),
             folder,
         }
@@ -301,6 +301,13 @@ async fn an_edited_turn_runs_in_the_restored_state_and_is_saved_when_the_checks_
     bench.save(&fork, true, false).unwrap();
     bench.save(&fork, false, true).unwrap();
     let info = fork.view().saved.unwrap();
+    assert!(info.repair && info.pair, "{info:?}");
+    // Another page saves the same turns.
+    let turns = fork.view().written;
+    let again = bench.begin(bench.plan(2, ""), turns).unwrap().unwrap();
+    until(&again, Phase::Checked).await;
+    bench.save(&again, true, false).unwrap();
+    let info = again.view().saved.unwrap();
     assert!(info.repair && info.pair, "{info:?}");
     let run = bench.folder.path().join("runs/r");
     assert_eq!(
