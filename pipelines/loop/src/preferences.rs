@@ -5,6 +5,7 @@ use pybench_datasets::{Row, read};
 use pybench_run::artifacts::TRAJECTORIES;
 use pybench_run::{RunContext, RunError};
 use pybench_shard::DATASET;
+use pybench_types::human_edit::HUMAN_EDITED;
 use pybench_types::trajectory::Role;
 
 /// File name of the pairs in the run folder of a round, in the conversational format of TRL's preference datasets.
@@ -13,7 +14,8 @@ pub(crate) const PREFERENCES: &str = "preferences.jsonl";
 /// The same pairs in Parquet.
 const PARQUET: &str = "preferences.parquet";
 
-/// Writes the pairs of a round and returns their number. A correction after the student's last turn gives none.
+/// Writes the pairs of a round and returns their number. A correction after the student's last turn gives none; nor does the
+/// edit of a person, who decides whether it is a pair.
 ///
 /// # Errors
 /// The dataset or the trajectories cannot be read; I/O errors.
@@ -24,6 +26,9 @@ pub(crate) fn write(context: &RunContext) -> Result<usize, RunError> {
     let mut pairs = Vec::new();
     for row in read::dataset(&root.join(DATASET)).map_err(bad)? {
         let (_, row) = row.map_err(bad)?;
+        if row.teacher.starts_with(HUMAN_EDITED) {
+            continue;
+        }
         let Some(id) = row.student_trajectory_id() else {
             continue;
         };
