@@ -3,8 +3,10 @@
 use std::fs::File;
 use std::path::Path;
 
+use pybench_attempts::outcomes::is_wrong_task;
+use pybench_run::artifacts::stage::{GRADE, ROLLOUT};
 use pybench_run::{Journal, RunError};
-use pybench_synthesize::status::{Funnel, funnel};
+use pybench_synthesize::status::{Funnel, StageStatus, funnel};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -16,7 +18,8 @@ pub(crate) struct SourceInfo {
     pub(crate) name: String,
     /// `run`, `evaluation` or `dataset`.
     pub(crate) kind: String,
-    /// `running`, `failed` (some units failed), `unfinished`, `finished`; `dataset` for a dataset; `unreadable`.
+    /// `running`, `unfinished`, `failed` (some units failed, and the dataset is not written), `incomplete` (it is written, and
+    /// lacks rows since units failed), `finished`; `dataset` for a dataset; `unreadable`.
     pub(crate) state: String,
     pub(crate) files: Option<u64>,
     pub(crate) tasks: Option<u64>,
@@ -48,8 +51,12 @@ pub(crate) fn describe(name: &str, folder: &Path) -> SourceInfo {
 }
 
 fn of_folder(name: &str, folder: &Path) -> Result<SourceInfo, RunError> {
-    let funnel = read(folder)?;
-    let info = of_funnel(name, &funnel, is_locked(folder));
+    let journal = Journal::of_run(folder)?;
+    let missing = || RunError::BadInput(format!("{} has no journal", folder.display()));
+    let journal = journal.ok_or_else(missing)?;
+    let funnel = funnel(&journal)?;
+    let lost = lost_units(&journal, &funnel)?;
+    let info = of_funnel(name, &funnel, lost, is_locked(folder));
     let headline = pybench_eval::status::headline(folder)?;
     let evaluation = evaluation::read(folder)?;
     if headline.is_none() && evaluation.is_none() {
@@ -68,20 +75,26 @@ fn of_folder(name: &str, folder: &Path) -> Result<SourceInfo, RunError> {
     })
 }
 
-fn read(folder: &Path) -> Result<Funnel, RunError> {
-    let journal = Journal::of_run(folder)?;
-    let missing = || RunError::BadInput(format!("{} has no journal", folder.display()));
-    funnel(&journal.ok_or_else(missing)?)
+/// Number of failed units that cost rows, as `pybench synthesize` counts them for its exit code: neither files that could
+/// not be read nor tasks whose reference failed, since others took their place.
+fn lost_units(journal: &Journal, funnel: &Funnel) -> Result<u64, RunError> {
+    let costs_rows = |stage: &&StageStatus| [ROLLOUT, GRADE].contains(&stage.stage.as_str());
+    let stages = funnel.stages.iter().filter(costs_rows);
+    let failed: u64 = stages.map(|stage| stage.failed).sum();
+    if failed == 0 {
+        return Ok(0);
+    }
+    let failures = journal.failures()?;
+    let replaced = failures.iter().filter(|unit| is_wrong_task(unit)).count();
+    Ok(failed.saturating_sub(replaced as u64))
 }
 
-fn of_funnel(name: &str, funnel: &Funnel, running: bool) -> SourceInfo {
-    let sum = |count: fn(&pybench_synthesize::status::StageStatus) -> u64| {
-        funnel.stages.iter().map(count).sum::<u64>()
-    };
+fn of_funnel(name: &str, funnel: &Funnel, lost: u64, running: bool) -> SourceInfo {
+    let sum = |count: fn(&StageStatus) -> u64| funnel.stages.iter().map(count).sum::<u64>();
     let (failed, pending) = (sum(|stage| stage.failed), sum(|stage| stage.pending));
     let state = match (failed, pending) {
         _ if running => "running",
-        // What could not be fetched or solved was replaced.
+        _ if funnel.rows.is_some() && lost > 0 => "incomplete",
         _ if funnel.rows.is_some() => "finished",
         (1.., _) => "failed",
         (0, 1..) => "unfinished",
@@ -113,7 +126,33 @@ fn is_locked(folder: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use pybench_run::{Failure, FailureKind};
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn a_dataset_that_lacks_rows_of_failed_units_is_incomplete() {
+        for (stage, kind, expected) in [
+            ("crawl", FailureKind::Item, "finished"),
+            (GRADE, FailureKind::Item, "finished"),
+            (GRADE, FailureKind::Interpreter, "incomplete"),
+            (ROLLOUT, FailureKind::Endpoint, "incomplete"),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let journal = Journal::open(&folder.path().join("journal.sqlite")).unwrap();
+            journal.enqueue(stage, ["a"]).unwrap();
+            let failure = Failure::new(kind, "broken");
+            journal.fail(stage, "a", &failure, true).unwrap();
+            assert_eq!(describe("r", folder.path()).state, "failed");
+            for rows in ["train_rows", "test_rows"] {
+                journal.set_metadata(rows, &json!(1)).unwrap();
+            }
+            let info = describe("r", folder.path());
+            assert_eq!(info.state, expected, "{stage} {kind:?}");
+            assert_eq!(info.failed, Some(1));
+        }
+    }
 
     #[test]
     fn an_evaluation_is_described_by_its_attempts() {
