@@ -95,8 +95,8 @@ impl Review {
         let key = format!("{PREFIX}{}/{}", self.trajectory, self.reviewer);
         let value = serde_json::to_value(self)?;
         Journal::join_run(folder)?.set_metadata_synced(&key, &value)?;
-        // A run that is started over has another journal.
-        match Journal::read_run(folder)?.metadata(&key)? {
+        // A run that is started over has another journal, and one that is being moved is refused: its copy may lack the decision.
+        match Journal::join_run(folder)?.metadata(&key)? {
             Some(saved) if saved == value => Ok(()),
             _ => Err(RunError::Conflict(
                 "the decision was not saved: the run was started over, or the same reviewer decided in another window at \

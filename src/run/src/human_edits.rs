@@ -30,9 +30,9 @@ pub fn save(folder: &Path, edit: &HumanEdit) -> Result<(), RunError> {
         )));
     }
     Journal::join_run(folder)?.set_metadata_synced(&key, &value)?;
-    // A run that is started over has another journal.
+    // A run that is started over has another journal, and one that is being moved is refused: its copy may lack the edit.
     let (recorded, edited) = (&edit.lineage.trajectory, &edit.trajectory.id);
-    match read_one(&Journal::read_run(folder)?, recorded, edited)? {
+    match read_one(&Journal::join_run(folder)?, recorded, edited)? {
         Some(saved) if saved.lineage == edit.lineage => Ok(()),
         _ => Err(RunError::Conflict(
             "the edit was not saved: the run was started over at this moment; reload the page and edit again".to_owned(),
