@@ -92,13 +92,11 @@ fn signal(child: &Child, signal: Signal) {
     kill_process_group(Pid::from_child(child), signal).unwrap();
 }
 
-/// Asks a worker to end, which takes at most the time of a turn.
+/// Asks a worker to end. One that has to drop a turn leaves an uncertain call.
 fn drain(worker: &mut Child) {
     signal(worker, Signal::TERM);
-    let since = Instant::now();
     let status = worker.wait().unwrap();
     assert!(status.success(), "{status}");
-    assert!(since.elapsed() < Duration::from_secs(20), "{since:?}");
 }
 
 /// A local run of the recipe: its dataset and the number of different requests.
@@ -406,11 +404,11 @@ async fn a_drained_worker_gives_its_units_back_and_nothing_is_paid_twice() {
         );
         std::thread::sleep(Duration::from_millis(50));
     }
-    drain(&mut workers[0]);
     assert!(
         coordinating.try_wait().unwrap().is_none(),
         "the run was over before the signal"
     );
+    drain(&mut workers[0]);
     assert!(coordinating.wait().unwrap().success());
     drain(&mut workers[1]);
     assert!(dataset(&shared) == expected, "another dataset");
