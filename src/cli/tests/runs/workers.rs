@@ -12,6 +12,7 @@ use pybench_run::{ExitCode, Journal, Profile, WorkerSettings};
 use pybench_testing::postgres;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::kill::dataset;
 use crate::support::endpoint::Endpoint;
 use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
 use crate::support::{PYBENCH, pybench};
@@ -45,25 +46,6 @@ fn profile(folder: &Path) -> Option<PathBuf> {
     let path = folder.join("cluster.toml");
     std::fs::write(&path, toml::to_string(&profile).unwrap()).unwrap();
     Some(path)
-}
-
-/// Every file of the dataset: path → bytes.
-fn dataset(fixture: &RunFixture) -> BTreeMap<PathBuf, Vec<u8>> {
-    let root = fixture.folder().join(pybench_shard::DATASET);
-    let mut files = BTreeMap::new();
-    let mut folders = vec![root.clone()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let bytes = std::fs::read(&path).unwrap();
-                files.insert(path.strip_prefix(&root).unwrap().to_owned(), bytes);
-            }
-        }
-    }
-    files
 }
 
 fn coordinator(fixture: &RunFixture, profile: &Path) -> Command {
