@@ -80,19 +80,23 @@ fn start(programs: PathBuf) -> TestServer {
     Cluster::new(&folder).unwrap().up(&programs, None).unwrap();
     let script = "cat >/dev/null; read -r pid rest <\"$1/postgres/postmaster.pid\"; kill -QUIT \"$pid\"
         for _ in $(seq 100); do [ -e \"$1/postgres/postmaster.pid\" ] || break; sleep 0.1; done; rm -rf \"$1\"";
-    let watch = Command::new("sh")
+    TestServer {
+        profile: folder.join(PROFILE),
+        programs,
+        _watch: after_this_process(script, &folder),
+    }
+}
+
+/// Starts a shell script with `folder` as `$1`. Its standard input is closed when this process ends.
+pub(crate) fn after_this_process(script: &str, folder: &Path) -> Child {
+    Command::new("sh")
         .args(["-c", script, "sh"])
-        .arg(&folder)
+        .arg(folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .unwrap();
-    TestServer {
-        profile: folder.join(PROFILE),
-        programs,
-        _watch: watch,
-    }
+        .unwrap()
 }
 
 /// A folder that the user of the server can enter.

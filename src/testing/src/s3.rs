@@ -1,7 +1,7 @@
 //! An S3 server for the tests of one program.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::OnceLock;
 
 use pybench_cluster::{Cluster, install_seaweedfs};
@@ -35,16 +35,8 @@ fn start(programs: &Path) -> TestServer {
     let server = cluster.start_store(programs, None, None).unwrap();
     let script = "cat >/dev/null; read -r pid <\"$1/seaweedfs.pid\"; kill -KILL \"$pid\"
         for _ in $(seq 100); do [ -s \"/proc/$pid/cmdline\" ] || break; sleep 0.1; done; rm -rf \"$1\"";
-    let watch = Command::new("sh")
-        .args(["-c", script, "sh"])
-        .arg(&folder)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
     TestServer {
         server,
-        _watch: watch,
+        _watch: postgres::after_this_process(script, &folder),
     }
 }

@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 use pybench_run::{ExitCode, Journal, Spent};
 use rustix::process::Signal;
 
+use crate::kill::dataset;
 use crate::support::endpoint::Endpoint;
 use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
 use crate::support::pybench;
-use crate::workers::{
-    coordinator, dataset, drain, local_run, profile, recipe, requests, signal, worker,
-};
+use crate::workers::{coordinator, drain, local_run, profile, recipe, requests, signal, worker};
 
 fn run_move(fixture: &RunFixture, profile: Option<&Path>) -> Command {
     let mut command = pybench("run");

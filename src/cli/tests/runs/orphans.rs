@@ -9,9 +9,10 @@ use pybench_interpreter::session_guard::CHILDREN;
 use pybench_testing::skip;
 use rustix::process::Signal;
 
+use crate::kill::dataset;
 use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
 use crate::workers::{
-    LEASE, coordinator, dataset, drain, local_run, profile, recipe, requests, signal, worker,
+    LEASE, coordinator, drain, local_run, profile, recipe, requests, signal, worker,
 };
 
 /// A process: number and start time, so that another process of the same number is told apart.

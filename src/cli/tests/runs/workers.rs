@@ -12,6 +12,7 @@ use pybench_run::{ExitCode, Journal, Profile, WorkerSettings};
 use pybench_testing::postgres;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::kill::dataset;
 use crate::support::endpoint::Endpoint;
 use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
 use crate::support::{PYBENCH, pybench};
@@ -47,25 +48,6 @@ pub(crate) fn profile(folder: &Path) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Every file of the dataset: path → bytes.
-pub(crate) fn dataset(fixture: &RunFixture) -> BTreeMap<PathBuf, Vec<u8>> {
-    let root = fixture.folder().join(pybench_shard::DATASET);
-    let mut files = BTreeMap::new();
-    let mut folders = vec![root.clone()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let bytes = std::fs::read(&path).unwrap();
-                files.insert(path.strip_prefix(&root).unwrap().to_owned(), bytes);
-            }
-        }
-    }
-    files
-}
-
 pub(crate) fn coordinator(fixture: &RunFixture, profile: &Path) -> Command {
     let mut command = fixture.program("synthesize", &[]);
     command.arg("--profile").arg(profile);
@@ -92,13 +74,11 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process_group(Pid::from_child(child), signal).unwrap();
 }
 
-/// Asks a worker to end, which takes at most the time of a turn.
+/// Asks a worker to end. One that has to drop a turn leaves an uncertain call.
 pub(crate) fn drain(worker: &mut Child) {
     signal(worker, Signal::TERM);
-    let since = Instant::now();
     let status = worker.wait().unwrap();
     assert!(status.success(), "{status}");
-    assert!(since.elapsed() < Duration::from_secs(20), "{since:?}");
 }
 
 /// A local run of the recipe: its dataset and the number of different requests.
@@ -406,11 +386,11 @@ async fn a_drained_worker_gives_its_units_back_and_nothing_is_paid_twice() {
         );
         std::thread::sleep(Duration::from_millis(50));
     }
-    drain(&mut workers[0]);
     assert!(
         coordinating.try_wait().unwrap().is_none(),
         "the run was over before the signal"
     );
+    drain(&mut workers[0]);
     assert!(coordinating.wait().unwrap().success());
     drain(&mut workers[1]);
     assert!(dataset(&shared) == expected, "another dataset");
