@@ -35,7 +35,7 @@ const RECIPE: &str = "recipe.toml";
 
 /// What commands write into a run folder, in the order in which a run that starts over deletes it: whatever a kill leaves
 /// is still a run of the old recipe, to which the same happens again.
-const CONTENTS: [&str; 24] = [
+const CONTENTS: [&str; 26] = [
     "dataset",
     "contaminated.jsonl",
     "report.md",

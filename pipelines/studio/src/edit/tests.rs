@@ -312,7 +312,7 @@ async fn an_edited_turn_runs_in_the_restored_state_and_is_saved_when_the_checks_
     let run = bench.folder.path().join("runs/r");
     assert_eq!(
         saved_edits::edits_of(&run, recorded().id.as_str()).unwrap(),
-        [info.clone()]
+        std::slice::from_ref(&info)
     );
     assert_eq!(saved_edits::edits_of(&run, "x").unwrap(), []);
     let edit = saved_edits::edit(&run, recorded().id.as_str(), &info.id)
