@@ -69,6 +69,7 @@ fn wrong_phases_with(
     let memory = losses(&project.path("out"))["memory"].clone();
     let mut wrong = vec![];
     let mut seen = vec![];
+    let mut train = 0.0;
     for phase in memory["phases"].as_array().unwrap() {
         let name = phase["phase"].as_str().unwrap();
         let planned = phase["host"]["planned"].as_f64().unwrap();
@@ -82,8 +83,15 @@ fn wrong_phases_with(
             planned / MIB
         );
         println!("{text}");
-        if (measured - planned).abs() > TOLERANCE * planned + SLACK {
+        // A checkpoint is written beside the next step; it may be done before the peak of that step.
+        let least = if name == "checkpoint" { train } else { planned };
+        let above = measured - planned > TOLERANCE * planned + SLACK;
+        let below = least - measured > TOLERANCE * least + SLACK;
+        if above || below {
             wrong.push(text);
+        }
+        if name == "train" {
+            train = planned;
         }
     }
     assert_eq!(seen, expected, "{memory}");
