@@ -4,6 +4,7 @@
 mod install;
 mod postgres;
 mod seaweedfs;
+mod server;
 mod temporal;
 mod user;
 

@@ -3,21 +3,22 @@
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use pybench_run::{RunError, TemporalServer, write_atomically};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 
 use crate::free_port;
-use crate::seaweedfs::last_lines;
+use crate::server::{Server, create_data, with_argument};
 use crate::user::User;
 
 /// Folder of the data, below that of the cluster.
 pub(crate) const DATA: &str = "temporal";
 
-/// Time to wait for a start or a stop.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const SERVER: Server = Server {
+    name: "Temporal",
+    port_option: "--temporal-port",
+};
 
 /// What differs from the server's defaults: units are activities without a workflow.
 const SETTINGS: [&str; 1] = ["activity.enableStandalone=true"];
@@ -39,30 +40,14 @@ impl<'a> Temporal<'a> {
 
     /// Creates the folder of the data where there is none.
     pub(crate) fn create(&self) -> Result<(), RunError> {
-        if self.data.is_dir() {
-            return Ok(());
-        }
-        let wrap = || RunError::io(self.data.display().to_string());
-        fs::create_dir(&self.data).map_err(wrap())?;
-        match self.user {
-            Some(user) => {
-                std::os::unix::fs::chown(&self.data, Some(user.uid), Some(user.gid)).map_err(wrap())
-            }
-            None => Ok(()),
-        }
+        create_data(&self.data, self.user)
     }
 
     /// The server that runs, if one does.
     pub(crate) fn runs(&self) -> Option<Pid> {
         let (pid, _) = self.recorded()?;
-        // The number may belong to another program by now; one that has ended has no arguments.
-        let arguments = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let arguments = String::from_utf8_lossy(&arguments);
         let own = self.database().display().to_string();
-        arguments
-            .split('\0')
-            .any(|argument| argument == own)
-            .then(|| Pid::from_raw(pid))?
+        with_argument(pid, &own)
     }
 
     /// Port of the web interface of the server that runs.
@@ -99,26 +84,7 @@ impl<'a> Temporal<'a> {
         let mut child = command.spawn().map_err(wrap(&self.program))?;
         let record = format!("{}\n{ui_port}\n", child.id());
         write_atomically(&self.pid_file(), record.as_bytes())?;
-        self.wait(&mut child, port, &log)
-    }
-
-    fn wait(&self, child: &mut Child, port: u16, log: &Path) -> Result<(), RunError> {
-        let since = Instant::now();
-        while !self.answers(port)? {
-            let ended = child
-                .try_wait()
-                .map_err(RunError::io(self.program.display().to_string()))?;
-            if ended.is_some() || since.elapsed() > TIMEOUT {
-                return Err(RunError::Environment(format!(
-                    "Temporal does not start on port {port}; if another program uses that port, give another one with \
-                     --temporal-port; the end of {}:\n{}",
-                    log.display(),
-                    last_lines(log)
-                )));
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        Ok(())
+        SERVER.wait(&mut child, port, &log, || self.answers(port))
     }
 
     /// Whether the server knows its namespace.
@@ -140,23 +106,7 @@ impl<'a> Temporal<'a> {
 
     /// Ends the server; whether it ran.
     pub(crate) fn stop(&self) -> Result<bool, RunError> {
-        let Some(pid) = self.runs() else {
-            return Ok(false);
-        };
-        let signal = |signal| {
-            kill_process(pid, signal).map_err(|error| RunError::io("Temporal")(error.into()))
-        };
-        signal(Signal::TERM)?;
-        let since = Instant::now();
-        while self.runs().is_some() {
-            if since.elapsed() > TIMEOUT {
-                tracing::warn!("Temporal does not end, and is killed");
-                signal(Signal::KILL)?;
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        Ok(true)
+        SERVER.stop(|| self.runs())
     }
 
     /// The program, which reads no configuration of this user and does not ask its makers for newer versions.
