@@ -150,7 +150,7 @@ impl Fork {
     }
 
     /// Replays the recorded turns, runs those of the person until one is an answer, and checks the result. Returns when the
-    /// edit was closed, or nobody has asked for it for some time; its session has ended then.
+    /// edit was closed, or no request came for it within the lease; its session has ended then.
     pub(crate) async fn live(&self) {
         let (interpreter, spec) = (self.plan.interpreter.clone(), self.plan.session.clone());
         let mut session = LateSession::new(interpreter, spec);

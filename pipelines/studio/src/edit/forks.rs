@@ -15,7 +15,7 @@ use crate::sources::Opened;
 
 /// Maximum number of edits that are open.
 pub(crate) const MAX_FORKS: usize = 4;
-/// An edit that nobody has asked for in this time is closed. Browsers call the timers of hidden pages once a minute.
+/// An edit is closed after this time without a request for it. Browsers call the timers of hidden pages once a minute.
 const LEASE: Duration = Duration::from_secs(180);
 
 /// All edits that are open.
