@@ -14,7 +14,7 @@ mod worker;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
@@ -356,14 +356,6 @@ impl Stall {
 /// A name that no other round has.
 fn new_id() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
-}
-
-/// Unix time in milliseconds.
-fn now_millis() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-    })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 mod folder;
 mod s3;
+mod uploads;
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -46,6 +47,13 @@ pub trait Store: Debug + Send + Sync {
     /// # Errors
     /// As [`Store::put`].
     fn delete(&self, key: &str) -> Result<(), RunError>;
+
+    /// Ends the uploads below this store that were begun and not finished, and returns their number. One that a process
+    /// works on at this moment begins again.
+    ///
+    /// # Errors
+    /// As [`Store::put`]; this user may not list uploads.
+    fn end_uploads(&self) -> Result<u64, RunError>;
 
     /// Name of the store, for messages.
     fn describe(&self) -> String;

@@ -88,6 +88,8 @@ pub(super) trait UnitStore {
 /// Units that several processes may work on, and the processes.
 pub(super) trait OfferStore {
     fn is_shared(&self) -> bool;
+    /// Unix time in milliseconds, by the clock with which leases of this journal are compared.
+    fn now_millis(&self) -> Result<i64, RunError>;
     fn offer(&self, round: &str, stage: &str, items: &[String]) -> Result<(), RunError>;
     fn clear_offers(&self) -> Result<(), RunError>;
     fn withdraw(&self, round: &str, stage: &str, item: &str) -> Result<(), RunError>;

@@ -283,6 +283,7 @@ impl JournalPlace {
                             store.delete(&key)?;
                         }
                     }
+                    store.end_uploads()?;
                 }
                 PostgresJournal::delete(&pointer.server()?, &pointer.schema)
             }
