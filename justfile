@@ -184,11 +184,15 @@ attack *ARGS: setup
         *) {{ attack }} "$@" ;; \
     esac
 
-# A thousand sessions, 64 at a time, while sessions, servers and hosts are killed; a run that is killed 40 times.
+# A thousand sessions, 64 at a time, while sessions, servers and hosts are killed; a run that is killed 40 times. `cluster [SECONDS [SEED]]`: runs with three workers while servers fail and processes are killed, again and again.
 [group('check')]
-soak: setup
-    @SOAK_SESSIONS=1000 SOAK_IN_FLIGHT=64 cargo test --quiet -p pybench-interpreter-containers --test soak
-    @SOAK_KILLS=40 cargo test --quiet -p pybench --test runs kills_change_nothing
+soak *ARGS: setup
+    @case "${1:-}" in \
+        cluster) SOAK_SECONDS="${2:-1800}" SOAK_SEED="${3:-$(date +%s)}" cargo test --quiet -p pybench --test runs random_faults_change_nothing -- --nocapture ;; \
+        "") SOAK_SESSIONS=1000 SOAK_IN_FLIGHT=64 cargo test --quiet -p pybench-interpreter-containers --test soak && \
+            SOAK_KILLS=40 cargo test --quiet -p pybench --test runs kills_change_nothing ;; \
+        *) echo "soak: $1 is neither nothing nor cluster" >&2; exit 2 ;; \
+    esac
 
 # Fuzz every parser of bytes from outside for SECONDS each.
 [group('check')]

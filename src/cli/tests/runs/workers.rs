@@ -81,13 +81,14 @@ pub(crate) fn drain(worker: &mut Child) {
     assert!(status.success(), "{status}");
 }
 
-/// A local run of the recipe: its dataset and the number of different requests.
+/// A local run of the recipe, at an endpoint that answers at once: its dataset and the number of different requests.
 pub(crate) async fn local_run(
     server: &Endpoint,
     tasks: &OnceLock<Vec<pybench_types::task::Task>>,
     text: &str,
 ) -> (BTreeMap<PathBuf, Vec<u8>>, usize) {
-    let local = RunFixture::bare(text);
+    let (local, delay) = (RunFixture::bare(text), server.delay());
+    server.answer_after(Duration::ZERO);
     for stage in ["crawl", "query"] {
         let written = local.program(stage, &[]).output().unwrap();
         assert!(written.status.success(), "{written:?}");
@@ -97,6 +98,7 @@ pub(crate) async fn local_run(
     assert!(output.status.success(), "{output:?}");
     let asked = server.calls().len();
     server.forget();
+    server.answer_after(delay);
     (dataset(&local), asked)
 }
 
@@ -369,7 +371,7 @@ async fn a_drained_worker_gives_its_units_back_and_nothing_is_paid_twice() {
         return;
     };
     let tasks = Arc::new(OnceLock::new());
-    let server = expert_endpoint(tasks.clone(), Duration::from_millis(700)).await;
+    let server = expert_endpoint(tasks.clone(), Duration::from_millis(400)).await;
     let text = recipe(&openai(&server.base_url(), FREE), "");
     let (expected, asked) = local_run(&server, &tasks, &text).await;
 
@@ -391,6 +393,7 @@ async fn a_drained_worker_gives_its_units_back_and_nothing_is_paid_twice() {
         "the run was over before the signal"
     );
     drain(&mut workers[0]);
+    server.answer_after(Duration::ZERO);
     assert!(coordinating.wait().unwrap().success());
     drain(&mut workers[1]);
     assert!(dataset(&shared) == expected, "another dataset");

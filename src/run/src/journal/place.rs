@@ -131,7 +131,7 @@ impl JournalPlace {
             }
             Self::Sqlite(_) => {
                 // Before anything names it.
-                server.probe()?;
+                PostgresJournal::reach(&server)?;
                 let schema = new_schema(root);
                 JournalPointer { profile, schema }
             }

@@ -152,6 +152,13 @@ impl PostgresJournal {
         }
     }
 
+    /// Checks that the server can be used; one that is restarting is waited for.
+    pub(super) fn reach(server: &PostgresServer) -> Result<(), RunError> {
+        server.check()?;
+        connected(server, None, async |link| link.batch("SELECT 1").await)?;
+        Ok(())
+    }
+
     /// Whether the schema has no journal yet.
     pub(super) fn is_blank(server: &PostgresServer, schema: &str) -> Result<bool, RunError> {
         server.check()?;
