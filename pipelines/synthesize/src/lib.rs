@@ -86,11 +86,12 @@ async fn with_queue(context: &RunContext) -> Result<RunContext, RunError> {
 
 async fn write_dataset(context: &RunContext) -> Result<(), RunError> {
     let sharded = shard::run(context).await;
-    context.folder.end_uploads();
     // Write the report even if there are fewer rows than requested.
     if let Ok(()) | Err(RunError::Incomplete(_)) = sharded {
         finish(context)?;
+        context.folder.copy_to_bucket()?;
     }
+    context.folder.end_uploads();
     sharded
 }
 

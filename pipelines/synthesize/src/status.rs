@@ -28,9 +28,9 @@ const STAGE_ORDER: [&str; 6] = ["crawl", "query", "checks", "rollout", "grade", 
 /// Show the progress of a run: files → tasks → trajectories → accepted, cost, time, failures
 #[derive(Clone, Debug, clap::Parser)]
 pub struct StatusArgs {
-    /// Run (name or folder)
+    /// Run (name, folder, or s3://BUCKET/PREFIX/NAME)
     pub run: PathBuf,
-    /// Directory with the run folders [default: data/runs in the project]
+    /// Directory with the run folders, which may be s3://BUCKET/PREFIX [default: data/runs in the project]
     #[arg(long, value_name = "DIR")]
     pub runs_dir: Option<PathBuf>,
     /// Print JSON

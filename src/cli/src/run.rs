@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use pybench_run::RunError;
 use pybench_run::cli::{self, LogArgs};
-use pybench_run::project::{default_runs_dir, find_run, project_root};
+use pybench_run::project::{default_runs_dir, find_run, is_in_bucket, project_root};
 use pybench_run::relocate::{Relocation, relocate};
 
-/// Move a run to a cluster and back
+/// Move a run to a cluster and back, or fetch the copy in its bucket
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     #[command(subcommand)]
@@ -19,6 +19,20 @@ pub(crate) struct RunArgs {
 #[derive(Debug, Subcommand)]
 enum RunCommand {
     Move(MoveArgs),
+    Fetch(FetchArgs),
+}
+
+/// Copy a run from its bucket to this machine, and print its folder
+///
+/// A run whose profile names a bucket is copied there when it ends: artifacts, dataset, report and journal. `status`, `show`,
+/// `verify` and `publish` read it by its address; other programs, such as the trainer, need a folder.
+#[derive(Debug, Args)]
+struct FetchArgs {
+    /// Run (s3://BUCKET/PREFIX/NAME, or gs://…)
+    #[arg(value_name = "RUN")]
+    run: PathBuf,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 /// Move the journal and the files of a run to where a profile says, or into its folder
@@ -52,8 +66,21 @@ struct Destination {
 
 /// Runs the command.
 pub(crate) fn main(args: RunArgs) -> ExitCode {
-    let RunCommand::Move(args) = args.command;
-    cli::main_with(args.log, |_| async move { Ok(move_run(&args)?) })
+    match args.command {
+        RunCommand::Move(args) => cli::main_with(args.log, |_| async move { Ok(move_run(&args)?) }),
+        RunCommand::Fetch(args) => cli::main_with(args.log, |_| async move { Ok(fetch(&args)?) }),
+    }
+}
+
+fn fetch(args: &FetchArgs) -> Result<(), RunError> {
+    if !is_in_bucket(&args.run) {
+        return Err(RunError::BadInput(format!(
+            "{}: expected s3://BUCKET/PREFIX/NAME or gs://BUCKET/PREFIX/NAME",
+            args.run.display()
+        )));
+    }
+    let folder = find_run(&args.run, Path::new("."))?;
+    cli::print(&format!("{}\n", folder.display()))
 }
 
 fn move_run(args: &MoveArgs) -> Result<(), RunError> {

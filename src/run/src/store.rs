@@ -4,6 +4,8 @@
 //! store the same. The journal says which digest an artifact has, so that a half-written one is never read. The run folder
 //! holds the files that this machine has made or read.
 
+mod bucket;
+mod failure;
 mod folder;
 mod s3;
 mod uploads;
@@ -13,6 +15,8 @@ use std::path::Path;
 
 use crate::RunError;
 
+pub(crate) use self::bucket::BucketPath;
+pub use self::bucket::local_copy;
 pub use self::folder::FolderStore;
 pub use self::s3::{ObjectServer, S3Store};
 

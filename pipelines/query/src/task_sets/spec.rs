@@ -56,13 +56,12 @@ impl SetSpec {
             return Self::wiki_table_questions(context, choice.name()).await;
         };
         apart::refuse_evaluation(name, path, source.as_deref())?;
-        let path = context.resolve(path);
+        let path = context.fetch(path)?;
         let beside = || path.parent().unwrap_or(Path::new(".")).to_owned();
+        let folder = folder.as_ref().map(|folder| context.fetch(folder));
         Ok(Self {
             name: name.clone(),
-            folder: folder
-                .as_ref()
-                .map_or_else(beside, |folder| context.resolve(folder)),
+            folder: folder.transpose()?.unwrap_or_else(beside),
             path,
             check: *check,
             tolerance: *tolerance,

@@ -252,6 +252,37 @@ fn a_file_whose_last_reply_was_lost_is_there() {
     assert_eq!(store.size("large/a").unwrap(), Some(9 << 20));
 }
 
+/// An ended run is copied once for each state that it ended with; the program reads such copies (src/cli/tests/runs/workers.rs).
+#[test]
+fn an_ended_run_is_copied_to_its_bucket() {
+    let (Some(server), Some(profile)) = (s3::server(), postgres::profile()) else {
+        return;
+    };
+    let root = tempfile::tempdir().unwrap();
+    let mut settings = pybench_run::Profile::load(&profile).unwrap();
+    settings.store = Some(server.clone());
+    let profile = root.path().join("p.toml");
+    std::fs::write(&profile, toml::to_string(&settings).unwrap()).unwrap();
+    let run = root.path().join("copied-run");
+    let folder =
+        RunFolder::open_in_profile(&run, "seed = 1\n", &WhenChanged::default(), Some(&profile))
+            .unwrap();
+    folder.write("dataset/data/train.parquet", b"rows").unwrap();
+    let copies = S3Store::new(&server, "copied-run").unwrap();
+    folder.copy_to_bucket().unwrap();
+    assert_eq!(copies.list("copies").unwrap().len(), 1);
+    // Nothing has changed.
+    folder.copy_to_bucket().unwrap();
+    assert_eq!(copies.list("copies").unwrap().len(), 1);
+    folder.write("dataset/data/train.parquet", b"more").unwrap();
+    folder.copy_to_bucket().unwrap();
+    let lists = copies.list("copies").unwrap();
+    assert_eq!(lists.len(), 2);
+    assert!(lists[1].starts_with("copies/00000002-"), "{lists:?}");
+    // recipe, journal, and the shard before and after.
+    assert_eq!(copies.list("blobs").unwrap().len(), 4);
+}
+
 /// A run folder that lost its files reads them from the store of its profile.
 #[test]
 fn a_run_folder_is_filled_from_the_store() {

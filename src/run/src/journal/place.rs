@@ -211,6 +211,15 @@ impl JournalPlace {
         }
     }
 
+    /// Where copies of the run `name` are kept.
+    pub(crate) fn copies(&self, name: &str) -> Result<Option<S3Store>, RunError> {
+        let Self::Postgres(pointer) = self else {
+            return Ok(None);
+        };
+        let server = Profile::load(&pointer.profile)?.store;
+        server.map(|server| S3Store::new(&server, name)).transpose()
+    }
+
     /// The server that distributes the units of the run.
     pub(crate) fn queue(&self) -> Result<Option<RunQueue>, RunError> {
         match self {

@@ -13,13 +13,14 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::path::Path as Location;
 use object_store::{
-    ClientOptions, Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
-    PutPayload, RetryConfig,
+    ClientConfigKey, ClientOptions, Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode,
+    PutOptions, PutPayload, RetryConfig,
 };
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Runtime;
 
+use super::failure::{StoreError, found};
 use super::uploads::{abandoned_uploads, abort};
 use super::{Store, check_key};
 use crate::RunError;
@@ -183,9 +184,14 @@ impl S3Store {
     /// # Errors
     /// [`RunError::BadInput`] if the settings are wrong; the secret key cannot be read.
     pub fn new(server: &ObjectServer, name: &str) -> Result<Self, RunError> {
-        server.check()?;
         let folder = format!("{}/{name}", server.prefix);
         check_key(&folder)?;
+        Self::in_folder(server, folder)
+    }
+
+    /// The store in a folder of the bucket.
+    pub(super) fn in_folder(server: &ObjectServer, folder: String) -> Result<Self, RunError> {
+        server.check()?;
         let mut builder = match &server.access_key {
             None => AmazonS3Builder::from_env(),
             Some(key) => AmazonS3Builder::new()
@@ -193,11 +199,19 @@ impl S3Store {
                 .with_secret_access_key(server.secret()?),
         };
         let endpoint = server.endpoint.as_deref();
+        let timeout = format!("{}s", server.timeout_seconds);
+        // `from_env` reads AWS_ALLOW_HTTP, which stays.
+        let mut allows_http = builder.get_config_value(&client_key(ClientConfigKey::AllowHttp));
+        if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
+            allows_http = Some("true".to_owned());
+        }
+        let allows_http = allows_http.unwrap_or_else(|| "false".to_owned());
         let options = ClientOptions::new()
-            .with_timeout(Duration::from_secs(server.timeout_seconds.into()))
-            .with_allow_http(endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")));
+            .with_config(ClientConfigKey::Timeout, &timeout)
+            .with_config(ClientConfigKey::AllowHttp, &allows_http);
         builder = builder
-            .with_client_options(options.clone())
+            .with_config(client_key(ClientConfigKey::Timeout), timeout)
+            .with_config(client_key(ClientConfigKey::AllowHttp), allows_http)
             .with_bucket_name(&server.bucket)
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             .with_retry(RetryConfig {
@@ -224,13 +238,18 @@ impl S3Store {
         })
     }
 
+    /// Folder in the bucket.
+    pub(super) fn folder(&self) -> &str {
+        &self.folder
+    }
+
     fn location(&self, key: &str) -> Result<Location, RunError> {
         check_key(key)?;
         Ok(Location::from(format!("{}/{key}", self.folder)))
     }
 
     /// Runs requests, and begins again if they fail for a reason that may pass; `what` says what is done with which key.
-    fn run<T: Send + 'static, F>(
+    pub(super) fn run<T: Send + 'static, F>(
         &self,
         what: String,
         requests: impl Fn(Arc<AmazonS3>) -> F + Send + Sync + 'static,
@@ -278,46 +297,8 @@ async fn repeated<T, F: Future<Output = Result<T, StoreError>>>(
     requests().await
 }
 
-/// Why requests failed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum StoreError {
-    #[error("{0}")]
-    Store(Error),
-    /// A file of this machine.
-    #[error("{0}")]
-    File(std::io::Error),
-}
-
-impl StoreError {
-    /// Whether the same requests may succeed later: a request took too long, the connection was cut, an upload in parts has
-    /// been ended by somebody else (not found), or another process stores the same key at this moment (409).
-    fn may_pass(&self) -> bool {
-        use Error::{AlreadyExists, Generic, NotFound};
-        matches!(
-            self,
-            Self::Store(Generic { .. } | NotFound { .. } | AlreadyExists { .. })
-        )
-    }
-}
-
-impl From<Error> for StoreError {
-    fn from(error: Error) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<std::io::Error> for StoreError {
-    fn from(error: std::io::Error) -> Self {
-        Self::File(error)
-    }
-}
-
-/// `None` if the store does not have the key.
-fn found<T>(result: Result<T, Error>) -> Result<Option<T>, StoreError> {
-    match result {
-        Err(Error::NotFound { .. }) => Ok(None),
-        result => Ok(Some(result?)),
-    }
+fn client_key(key: ClientConfigKey) -> AmazonS3ConfigKey {
+    AmazonS3ConfigKey::Client(key)
 }
 
 impl Store for S3Store {
@@ -341,27 +322,7 @@ impl Store for S3Store {
         let what = format!("fetching {key} to {}", path.display());
         self.run(what, move |client| {
             let (location, path) = (location.clone(), path.clone());
-            async move {
-                let Some(object) = found(client.get(&location).await)? else {
-                    return Ok(false);
-                };
-                let mut out = new_file(&path)?;
-                let size = object.meta.size;
-                if size <= PART as u64 {
-                    let mut chunks = object.into_stream();
-                    while let Some(chunk) = chunks.next().await {
-                        out.write_all(&chunk?)?;
-                    }
-                } else {
-                    drop(object);
-                    for start in (0..size).step_by(PART) {
-                        let range = start..(start + PART as u64).min(size);
-                        out.write_all(&client.get_range(&location, range).await?)?;
-                    }
-                }
-                finish_file(out, &path)?;
-                Ok(true)
-            }
+            async move { fetch_object(&client, &location, &path).await }
         })
     }
 
@@ -429,6 +390,33 @@ impl Store for S3Store {
     fn describe(&self) -> String {
         format!("s3://{}/{}", self.bucket, self.folder)
     }
+}
+
+/// Copies an object to a file, which appears when it is complete; `false` if there is none.
+pub(super) async fn fetch_object(
+    client: &AmazonS3,
+    location: &Location,
+    path: &Path,
+) -> Result<bool, StoreError> {
+    let Some(object) = found(client.get(location).await)? else {
+        return Ok(false);
+    };
+    let mut out = new_file(path)?;
+    let size = object.meta.size;
+    if size <= PART as u64 {
+        let mut chunks = object.into_stream();
+        while let Some(chunk) = chunks.next().await {
+            out.write_all(&chunk?)?;
+        }
+    } else {
+        drop(object);
+        for start in (0..size).step_by(PART) {
+            let range = start..(start + PART as u64).min(size);
+            out.write_all(&client.get_range(location, range).await?)?;
+        }
+    }
+    finish_file(out, path)?;
+    Ok(true)
 }
 
 /// Stores a small file, unless the key exists.

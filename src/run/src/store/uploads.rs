@@ -12,7 +12,7 @@ use object_store::path::Path as Location;
 use object_store::signer::Signer;
 use object_store::{ClientOptions, CredentialProvider, Error};
 
-use super::s3::StoreError;
+use super::failure::StoreError;
 
 /// An upload that can be aborted.
 #[derive(Clone, Debug, PartialEq, Eq)]
