@@ -218,6 +218,15 @@ impl RunFolder {
         self.workers
     }
 
+    /// The profile of the run, for further runs that belong to it; `None` if its journal is in the folder.
+    ///
+    /// # Errors
+    /// The file that names it cannot be read.
+    pub fn profile(&self) -> Result<Option<PathBuf>, RunError> {
+        let place = JournalPlace::of(&self.root)?;
+        Ok(place.profile().map(Path::to_owned))
+    }
+
     /// The server that distributes the units of the run, if the profile names one.
     pub fn queue(&self) -> Option<&RunQueue> {
         self.queue.as_ref()

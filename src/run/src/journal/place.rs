@@ -211,6 +211,14 @@ impl JournalPlace {
         }
     }
 
+    /// The file that says where the journal is; `None` if it is in the run folder.
+    pub(crate) fn profile(&self) -> Option<&Path> {
+        match self {
+            Self::Sqlite(_) => None,
+            Self::Postgres(pointer) => Some(&pointer.profile),
+        }
+    }
+
     /// Where copies of the run `name` are kept.
     pub(crate) fn copies(&self, name: &str) -> Result<Option<S3Store>, RunError> {
         let Self::Postgres(pointer) = self else {
