@@ -1,0 +1,493 @@
+//! `just bench cluster`: units per second through journal, offers and leases in PostgreSQL, with units that do nothing, for
+//! several numbers of workers; beside it the local executor, and Ray, whose tasks store their results in the same server.
+//!
+//! Coordinator and workers are processes of their own, as in a run. The coordinator works on one unit at a time itself.
+//! `--million` continues where it was stopped, if `--profile` names a server that stays and `--place` a folder.
+
+#[path = "rivals.rs"]
+mod rivals;
+
+use std::borrow::Cow;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use clap::{Parser, ValueEnum};
+use pybench_run::shared::{Member, Round, WorkerSession};
+use pybench_run::{
+    BudgetCap, Executor, ExecutorOptions, Failure, Interrupt, Items, LocalExecutor, Profile,
+    Progress, Reservation, RunError, RunFolder, SharedExecutor, Stage, WhenChanged, time_spent,
+};
+use pybench_testing::postgres::SeparateServer;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use rivals::Result;
+
+/// Where the benchmarks are.
+const BENCHES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches");
+
+/// How often processes look for the run.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Ticks of the processor clock per second, as /proc counts them.
+const TICKS: f64 = 100.0;
+
+#[derive(Parser)]
+struct Args {
+    /// Numbers of workers
+    #[arg(default_values_t = [1, 2, 4, 8])]
+    workers: Vec<usize>,
+    /// Units of each measurement
+    #[arg(long, default_value_t = 20_000)]
+    units: usize,
+    /// One measurement of a million units with 8 workers, instead of the others
+    #[arg(long)]
+    million: bool,
+    /// Units that a worker has in work at the same time
+    #[arg(long, default_value_t = 2)]
+    slots: usize,
+    /// Each unit also makes a paid call and records two steps
+    #[arg(long)]
+    calls: bool,
+    /// Server to use; its schemas run_units_… stay there [default: one that is started for the measurement]
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// Where the run folders go [default: a temporary folder]
+    #[arg(long, value_name = "DIR")]
+    place: Option<PathBuf>,
+    /// Leave out Ray
+    #[arg(long)]
+    no_ray: bool,
+    /// What this process is
+    #[arg(long, hide = true)]
+    role: Option<Role>,
+    /// The run folder of a role
+    #[arg(long, hide = true)]
+    run: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Role {
+    Local,
+    Coordinator,
+    Worker,
+}
+
+/// What a process has used.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct Used {
+    /// Time of the stage, over all processes that have coordinated it.
+    seconds: f64,
+    cpu_seconds: f64,
+    peak_mib: f64,
+}
+
+/// A measurement.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    workers: usize,
+    units: usize,
+    coordinator: Used,
+    /// Processor time of all workers.
+    worker_cpu: f64,
+    /// Processor time and bytes of the server; `None` if its folder cannot be read.
+    server_cpu: Option<f64>,
+    bytes: Option<u64>,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    match args.role {
+        Some(role) => act(&args, role),
+        None => measure_all(&args),
+    }
+}
+
+fn measure_all(args: &Args) -> Result<()> {
+    let (temporary, server) = (tempfile::tempdir()?, server(args)?);
+    let profile = match (&args.profile, &server) {
+        (Some(profile), _) => profile.canonicalize()?,
+        (None, Some(server)) => server.profile().to_owned(),
+        (None, None) => return Err("PostgreSQL cannot be installed: see the message above".into()),
+    };
+    let place = args.place.as_deref().unwrap_or(temporary.path());
+    let (units, workers) = match args.million {
+        true => (1_000_000, vec![8]),
+        false => (args.units, args.workers.clone()),
+    };
+    let cores = std::thread::available_parallelism()?.get();
+    let what = if args.calls {
+        "with a paid call and two steps"
+    } else {
+        "that do nothing"
+    };
+    println!(
+        "cluster: {units} units {what} · {cores} cores · load {} · {} slots per worker\n",
+        rivals::load()?,
+        args.slots
+    );
+    println!(
+        "| executor | workers | units/s | CPU per unit: coordinator | workers | PostgreSQL | journal per unit | coordinator's peak memory |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    );
+    if !args.million {
+        print_local(args, &place.join("local"), units)?;
+    }
+    for workers in workers {
+        let run = place.join(format!("units-{units}-workers-{workers}"));
+        let measured = measure(args, &profile, &run, (units, workers))?;
+        println!("{}", measured.row());
+    }
+    if !args.no_ray && !args.million {
+        print_ray(args, &profile, units);
+    }
+    Ok(())
+}
+
+/// The server of this measurement, unless the arguments name one.
+fn server(args: &Args) -> Result<Option<SeparateServer>> {
+    Ok(match args.profile {
+        Some(_) => None,
+        None => SeparateServer::start(),
+    })
+}
+
+/// Measures the local executor, with a journal in SQLite.
+fn print_local(args: &Args, run: &Path, units: usize) -> Result<()> {
+    let output = command(args, Role::Local, run, units)?.output()?;
+    let used = used(output)?;
+    println!(
+        "| local, SQLite | | {:.0} | {:.2} ms | | | {} | {:.0} MiB |",
+        units as f64 / used.seconds,
+        1e3 * used.cpu_seconds / units as f64,
+        bytes_per_unit(Some(size(run)?), units),
+        used.peak_mib
+    );
+    fs::remove_dir_all(run)?;
+    Ok(())
+}
+
+/// Runs a coordinator and workers until all units are done.
+fn measure(
+    args: &Args,
+    profile: &Path,
+    run: &Path,
+    (units, workers): (usize, usize),
+) -> Result<Measured> {
+    let data = profile.parent().unwrap_or(Path::new(".")).join("postgres");
+    let (cpu, bytes) = (server_cpu(&data), size(&data.join("base")).ok());
+    let start = |role| -> Result<Child> {
+        let mut child = command(args, role, run, units)?;
+        Ok(child
+            .arg("--profile")
+            .arg(profile)
+            .stdout(Stdio::piped())
+            .spawn()?)
+    };
+    let coordinator = start(Role::Coordinator)?;
+    let children: Vec<Child> = (0..workers)
+        .map(|_| start(Role::Worker))
+        .collect::<Result<_>>()?;
+    let coordinated = used(coordinator.wait_with_output()?);
+    let mut worker_cpu = 0.0;
+    for mut child in children {
+        if coordinated.is_err() {
+            child.kill()?;
+        }
+        let ended = child.wait_with_output()?;
+        if coordinated.is_ok() {
+            worker_cpu += used(ended)?.cpu_seconds;
+        }
+    }
+    let after = (server_cpu(&data), size(&data.join("base")).ok());
+    Ok(Measured {
+        workers,
+        units,
+        coordinator: coordinated?,
+        worker_cpu,
+        server_cpu: after.0.zip(cpu).map(|(after, before)| after - before),
+        bytes: after
+            .1
+            .zip(bytes)
+            .map(|(after, before)| after.saturating_sub(before)),
+    })
+}
+
+impl Measured {
+    fn row(&self) -> String {
+        let per_unit = |seconds: f64| format!("{:.2} ms", 1e3 * seconds / self.units as f64);
+        format!(
+            "| shared, PostgreSQL | {} | {:.0} | {} | {} | {} | {} | {:.0} MiB |",
+            self.workers,
+            self.units as f64 / self.coordinator.seconds,
+            per_unit(self.coordinator.cpu_seconds),
+            per_unit(self.worker_cpu),
+            self.server_cpu.map_or("not measured".to_owned(), per_unit),
+            bytes_per_unit(self.bytes, self.units),
+            self.coordinator.peak_mib
+        )
+    }
+}
+
+fn bytes_per_unit(bytes: Option<u64>, units: usize) -> String {
+    bytes.map_or("not measured".to_owned(), |bytes| {
+        format!("{} bytes", bytes / units as u64)
+    })
+}
+
+/// Measures Ray with the same numbers of workers; says why not where it cannot.
+fn print_ray(args: &Args, profile: &Path, units: usize) {
+    let measured = rivals::Rivals::of_cluster(Path::new(BENCHES)).and_then(|ray| {
+        let server = Profile::load(profile)?.postgres;
+        let Some(password) = &server.password_file else {
+            return Err("the password of PostgreSQL is not in a file".into());
+        };
+        let address = json!({
+            "host": server.host, "port": server.port, "user": server.user, "dbname": server.database,
+        });
+        for workers in &args.workers {
+            let options = json!({
+                "units": units, "workers": workers, "server": address, "password_file": password,
+            });
+            let answer = ray.report(&[&options.to_string()])?;
+            let seconds = answer["seconds"].as_f64().ok_or("no time")?;
+            println!(
+                "| Ray {}, one insert per task | {workers} | {:.0} | | | | | |",
+                answer["version"].as_str().unwrap_or_default(),
+                units as f64 / seconds
+            );
+        }
+        Ok(())
+    });
+    if let Err(error) = measured {
+        println!("\nRay was not measured: {error}");
+    }
+}
+
+/// This program in another role.
+fn command(args: &Args, role: Role, run: &Path, units: usize) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let role = match role {
+        Role::Local => "local",
+        Role::Coordinator => "coordinator",
+        Role::Worker => "worker",
+    };
+    command
+        .args(["--role", role, "--units", &units.to_string()])
+        .args(["--slots", &args.slots.to_string()])
+        .arg("--run")
+        .arg(run);
+    if args.calls {
+        command.arg("--calls");
+    }
+    Ok(command)
+}
+
+/// What a child says that it has used.
+fn used(output: std::process::Output) -> Result<Used> {
+    if !output.status.success() {
+        return Err(format!(
+            "a process failed ({}): {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        )
+        .into());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+#[tokio::main]
+async fn act(args: &Args, role: Role) -> Result<()> {
+    let run = args.run.as_deref().ok_or("a role needs --run")?;
+    let seconds = match role {
+        Role::Local => local(args, run).await?,
+        Role::Coordinator => coordinate(args, run, profile_of(args)?).await?,
+        Role::Worker => work(args, run, profile_of(args)?).await?,
+    };
+    let used = Used {
+        seconds,
+        cpu_seconds: cpu("/proc/self/stat").ok_or("no /proc/self/stat")?.0,
+        peak_mib: peak_mib()?,
+    };
+    println!("{}", serde_json::to_string(&used)?);
+    Ok(())
+}
+
+fn profile_of(args: &Args) -> Result<&Path> {
+    Ok(args.profile.as_deref().ok_or("a role needs --profile")?)
+}
+
+/// Units that have no content.
+struct Numbered(usize);
+
+impl Items for Numbered {
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn get(&self, number: usize) -> Cow<'_, str> {
+        Cow::Owned(format!("unit-{number:08}"))
+    }
+}
+
+/// Does nothing, or what an attempt writes that makes one call.
+struct Nothing {
+    folder: Arc<RunFolder>,
+    calls: bool,
+}
+
+#[async_trait]
+impl Stage for Nothing {
+    fn name(&self) -> &'static str {
+        "bench"
+    }
+
+    async fn run(&self, item: &str) -> std::result::Result<Value, Failure> {
+        if self.calls {
+            self.call(item)?;
+        }
+        Ok(json!({ "unit": item }))
+    }
+}
+
+impl Nothing {
+    fn call(&self, item: &str) -> std::result::Result<(), RunError> {
+        let (journal, id) = (self.folder.journal(), format!("{item}/0"));
+        if journal.call(&id)?.is_none() {
+            let most = Reservation {
+                micro_usd: 100,
+                tokens: 100,
+            };
+            let reserved = journal.reserve(&id, most, BudgetCap::default());
+            reserved.map_err(|error| RunError::Internal(error.to_string()))?;
+            journal.settle(&id, most, &json!("a reply of a few words"))?;
+        }
+        for position in journal.count_events(item)?..2 {
+            journal.append(item, position, &json!({ "step": position }))?;
+        }
+        Ok(())
+    }
+}
+
+/// The options of all processes; the coordinator works on one unit at a time.
+fn options(concurrency: usize) -> ExecutorOptions {
+    ExecutorOptions {
+        concurrency: Some(concurrency),
+        ..ExecutorOptions::default()
+    }
+}
+
+async fn local(args: &Args, run: &Path) -> Result<f64> {
+    let folder = Arc::new(RunFolder::open(run, "")?);
+    let (progress, interrupt) = (Progress::hidden(), Interrupt::new());
+    let executor = LocalExecutor::new(folder.clone(), options(args.slots), progress, interrupt);
+    execute(args, &folder, &executor).await
+}
+
+async fn coordinate(args: &Args, run: &Path, profile: &Path) -> Result<f64> {
+    let folder = RunFolder::open_in_profile(run, "", &WhenChanged::default(), Some(profile))?;
+    let folder = Arc::new(folder);
+    let (progress, interrupt) = (Progress::hidden(), Interrupt::new());
+    let executor = SharedExecutor::new(folder.clone(), options(1), progress, interrupt);
+    execute(args, &folder, &executor).await
+}
+
+/// Executes the units, and returns the time of the stage, that of earlier processes included.
+async fn execute(args: &Args, folder: &Arc<RunFolder>, executor: &dyn Executor) -> Result<f64> {
+    let stage = Arc::new(Nothing {
+        folder: folder.clone(),
+        calls: args.calls,
+    });
+    let (before, begun) = (time_spent(folder.journal())?, Instant::now());
+    let summary = executor.run(stage, &Numbered(args.units)).await?;
+    if summary.done != args.units as u64 {
+        return Err(format!("only {} units are done", summary.done).into());
+    }
+    Ok((before + begun.elapsed()).as_secs_f64())
+}
+
+/// Works until the round that it has joined ends.
+async fn work(args: &Args, run: &Path, profile: &Path) -> Result<f64> {
+    while !RunFolder::can_join(run)? {
+        tokio::time::sleep(POLL).await;
+    }
+    let folder = Arc::new(RunFolder::join(run, profile)?);
+    let member = Member {
+        name: std::process::id().to_string(),
+        stages: vec!["bench".to_owned()],
+        stage: None,
+        units: 0,
+        draining: false,
+    };
+    let (options, interrupt) = (options(args.slots), Interrupt::new());
+    let session = WorkerSession::start(folder.clone(), member, options.lease)?;
+    let round = loop {
+        match Round::announced(folder.journal())? {
+            Some(round) => break round,
+            // Others were faster.
+            None if folder.journal().summary("bench")?.done == args.units as u64 => {
+                session.leave().await?;
+                return Ok(0.0);
+            }
+            None => tokio::time::sleep(POLL).await,
+        }
+    };
+    let stage = Arc::new(Nothing {
+        folder: folder.clone(),
+        calls: args.calls,
+    });
+    let begun = Instant::now();
+    session
+        .work_on((&options, &interrupt), stage, &round)
+        .await?;
+    session.leave().await?;
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+/// Seconds of processor time of a process, and of those that it has started and that have ended.
+fn cpu(stat: &str) -> Option<(f64, f64)> {
+    let text = fs::read_to_string(stat).ok()?;
+    // The name before the last parenthesis may contain anything.
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
+    let own = ticks(11)? + ticks(12)?;
+    let ended = ticks(13)? + ticks(14)?;
+    Some((own / TICKS, ended / TICKS))
+}
+
+/// Processor time of the server whose data are in `data`: of connections that have ended.
+fn server_cpu(data: &Path) -> Option<f64> {
+    let text = fs::read_to_string(data.join("postmaster.pid")).ok()?;
+    let (own, ended) = cpu(&format!("/proc/{}/stat", text.lines().next()?))?;
+    Some(own + ended)
+}
+
+/// Bytes of the files in and below a folder.
+fn size(folder: &Path) -> Result<u64> {
+    let (mut bytes, mut folders) = (0, vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            // The server deletes temporary files meanwhile.
+            let Ok(metadata) = entry.metadata() else {
+                continue;
+            };
+            match metadata.is_dir() {
+                true => folders.push(entry.path()),
+                false => bytes += metadata.len(),
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+fn peak_mib() -> Result<f64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().split(' ').next());
+    Ok(kib.ok_or("no VmHWM")?.parse::<f64>()? / 1024.0)
+}
