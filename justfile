@@ -199,12 +199,13 @@ soak *ARGS: setup
 fuzz SECONDS="60":
     @{{ fuzz_for }}$(({{ SECONDS }} * 1000)) cargo test --quiet fuzz_
 
-# Time WHAT (interpreter, eval, data, cluster, render, train, serve, agents, rollout-vllm, llama) against what people use today, in one run; `scale` measures how memory and time grow with a run, `teach` what a small model learns.
+# Time WHAT (interpreter, eval, data, cluster, render, train, serve, agents, rollout-vllm, llama) against what people use today, in one run; `scale` measures how memory and time grow with a run, `cluster-model` computes what a cluster of 1,000 workers would do, `teach` what a small model learns.
 [group('check')]
 bench WHAT *ARGS: setup
     @what=$1; shift; package=; \
         if [ -e "training/benches/$what.rs" ]; then training/setup; package='-p pybench-training'; fi; \
         if [ -x "training/benches/$what" ]; then training/setup; exec "training/benches/$what" "$@"; fi; \
+        if [ -f "benches/$what" ] && [ -x "benches/$what" ]; then exec "benches/$what" "$@"; fi; \
         cargo run --quiet $package --example "bench-$what" -- "$@"
 
 # Write the JSON Schema of recipes again.

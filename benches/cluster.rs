@@ -12,6 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -59,6 +60,9 @@ struct Args {
     /// Where the run folders go [default: a temporary folder]
     #[arg(long, value_name = "DIR")]
     place: Option<PathBuf>,
+    /// Write what one unit and one call cost here, for `just bench cluster-model`, instead of the table
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
     /// Leave out Ray
     #[arg(long)]
     no_ray: bool,
@@ -84,6 +88,8 @@ struct Used {
     seconds: f64,
     cpu_seconds: f64,
     peak_mib: f64,
+    /// Mean milliseconds until a call was reserved, was settled, and a step was recorded.
+    latency_ms: [f64; 3],
 }
 
 /// A measurement.
@@ -94,6 +100,8 @@ struct Measured {
     coordinator: Used,
     /// Processor time of all workers.
     worker_cpu: f64,
+    /// As [`Used::latency_ms`], of one worker.
+    latency_ms: [f64; 3],
     /// Processor time and bytes of the server; `None` if its folder cannot be read.
     server_cpu: Option<f64>,
     bytes: Option<u64>,
@@ -119,6 +127,9 @@ fn measure_all(args: &Args) -> Result<()> {
         true => (1_000_000, vec![8]),
         false => (args.units, args.workers.clone()),
     };
+    if let Some(file) = &args.costs {
+        return write_costs(args, file, &profile, place);
+    }
     let cores = std::thread::available_parallelism()?.get();
     let what = if args.calls {
         "with a paid call and two steps"
@@ -139,7 +150,8 @@ fn measure_all(args: &Args) -> Result<()> {
     }
     for workers in workers {
         let run = place.join(format!("units-{units}-workers-{workers}"));
-        let measured = measure(args, &profile, &run, (units, workers))?;
+        let how = (args.calls, args.slots);
+        let measured = measure(how, &profile, &run, (units, workers))?;
         println!("{}", measured.row());
     }
     if !args.no_ray && !args.million {
@@ -158,7 +170,7 @@ fn server(args: &Args) -> Result<Option<SeparateServer>> {
 
 /// Measures the local executor, with a journal in SQLite.
 fn print_local(args: &Args, run: &Path, units: usize) -> Result<()> {
-    let output = command(args, Role::Local, run, units)?.output()?;
+    let output = command((args.calls, args.slots), Role::Local, run, units)?.output()?;
     let used = used(output)?;
     println!(
         "| local, SQLite | | {:.0} | {:.2} ms | | | {} | {:.0} MiB |",
@@ -171,9 +183,60 @@ fn print_local(args: &Args, run: &Path, units: usize) -> Result<()> {
     Ok(())
 }
 
-/// Runs a coordinator and workers until all units are done.
+/// Measures what one unit and one call with two steps cost: processor time of all parts at 8 workers, bytes, and the time that a
+/// worker waits where nothing else is done.
+fn write_costs(args: &Args, file: &Path, profile: &Path, place: &Path) -> Result<()> {
+    let units = args.units;
+    let busy = |calls| {
+        let run = place.join(format!("costs-{calls}"));
+        measure((calls, args.slots), profile, &run, (units, 8))
+    };
+    let (unit, with_call) = (busy(false)?, busy(true)?);
+    let alone = measure(
+        (true, 1),
+        profile,
+        &place.join("costs-alone"),
+        (units / 10, 1),
+    )?;
+    let per_unit = |measured: &Measured| {
+        let server = measured
+            .server_cpu
+            .ok_or("the folder of PostgreSQL cannot be read")?;
+        let bytes = measured
+            .bytes
+            .ok_or("the folder of PostgreSQL cannot be read")?;
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>((
+            1e3 * server / measured.units as f64,
+            bytes as f64 / measured.units as f64,
+        ))
+    };
+    let ((unit_ms, unit_bytes), (both_ms, both_bytes)) = (per_unit(&unit)?, per_unit(&with_call)?);
+    let [reserve, settle, append] = alone.latency_ms;
+    let costs = json!({
+        "units": units,
+        "cores": std::thread::available_parallelism()?.get(),
+        "unit": {
+            "server_cpu_ms": unit_ms,
+            "coordinator_cpu_ms": 1e3 * unit.coordinator.cpu_seconds / units as f64,
+            "worker_cpu_ms": 1e3 * unit.worker_cpu / units as f64,
+            "journal_bytes": unit_bytes,
+        },
+        "call": {
+            "server_cpu_ms": (both_ms - unit_ms).max(0.0),
+            "journal_bytes": (both_bytes - unit_bytes).max(0.0),
+            "reserve_ms": reserve,
+            "settle_ms": settle,
+            "append_ms": append,
+        },
+    });
+    fs::write(file, serde_json::to_string_pretty(&costs)? + "\n")?;
+    println!("{}: {costs:#}", file.display());
+    Ok(())
+}
+
+/// Runs a coordinator and workers until all units are done. `how`: whether units make calls, and the slots of a worker.
 fn measure(
-    args: &Args,
+    how: (bool, usize),
     profile: &Path,
     run: &Path,
     (units, workers): (usize, usize),
@@ -181,7 +244,7 @@ fn measure(
     let data = profile.parent().unwrap_or(Path::new(".")).join("postgres");
     let (cpu, bytes) = (server_cpu(&data), size(&data.join("base")).ok());
     let start = |role| -> Result<Child> {
-        let mut child = command(args, role, run, units)?;
+        let mut child = command(how, role, run, units)?;
         Ok(child
             .arg("--profile")
             .arg(profile)
@@ -193,14 +256,16 @@ fn measure(
         .map(|_| start(Role::Worker))
         .collect::<Result<_>>()?;
     let coordinated = used(coordinator.wait_with_output()?);
-    let mut worker_cpu = 0.0;
+    let (mut worker_cpu, mut latency_ms) = (0.0, [0.0; 3]);
     for mut child in children {
         if coordinated.is_err() {
             child.kill()?;
         }
         let ended = child.wait_with_output()?;
         if coordinated.is_ok() {
-            worker_cpu += used(ended)?.cpu_seconds;
+            let used = used(ended)?;
+            worker_cpu += used.cpu_seconds;
+            latency_ms = used.latency_ms;
         }
     }
     let after = (server_cpu(&data), size(&data.join("base")).ok());
@@ -209,6 +274,7 @@ fn measure(
         units,
         coordinator: coordinated?,
         worker_cpu,
+        latency_ms,
         server_cpu: after.0.zip(cpu).map(|(after, before)| after - before),
         bytes: after
             .1
@@ -269,7 +335,7 @@ fn print_ray(args: &Args, profile: &Path, units: usize) {
 }
 
 /// This program in another role.
-fn command(args: &Args, role: Role, run: &Path, units: usize) -> Result<Command> {
+fn command((calls, slots): (bool, usize), role: Role, run: &Path, units: usize) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     let role = match role {
         Role::Local => "local",
@@ -278,10 +344,10 @@ fn command(args: &Args, role: Role, run: &Path, units: usize) -> Result<Command>
     };
     command
         .args(["--role", role, "--units", &units.to_string()])
-        .args(["--slots", &args.slots.to_string()])
+        .args(["--slots", &slots.to_string()])
         .arg("--run")
         .arg(run);
-    if args.calls {
+    if calls {
         command.arg("--calls");
     }
     Ok(command)
@@ -303,15 +369,17 @@ fn used(output: std::process::Output) -> Result<Used> {
 #[tokio::main]
 async fn act(args: &Args, role: Role) -> Result<()> {
     let run = args.run.as_deref().ok_or("a role needs --run")?;
+    let times = Arc::new(Times::default());
     let seconds = match role {
-        Role::Local => local(args, run).await?,
-        Role::Coordinator => coordinate(args, run, profile_of(args)?).await?,
-        Role::Worker => work(args, run, profile_of(args)?).await?,
+        Role::Local => local(args, run, &times).await?,
+        Role::Coordinator => coordinate(args, run, profile_of(args)?, &times).await?,
+        Role::Worker => work(args, run, profile_of(args)?, &times).await?,
     };
     let used = Used {
         seconds,
         cpu_seconds: cpu("/proc/self/stat").ok_or("no /proc/self/stat")?.0,
         peak_mib: peak_mib()?,
+        latency_ms: times.mean_ms(),
     };
     println!("{}", serde_json::to_string(&used)?);
     Ok(())
@@ -334,10 +402,35 @@ impl Items for Numbered {
     }
 }
 
+/// Times of reserving, settling and appending: how often, and microseconds.
+#[derive(Default)]
+struct Times([(AtomicU64, AtomicU64); 3]);
+
+impl Times {
+    /// Does `work`, which is of the kind `kind`, and adds its time.
+    fn of<T>(&self, kind: usize, work: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let done = work();
+        let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let (count, sum) = &self.0[kind];
+        count.fetch_add(1, Ordering::Relaxed);
+        sum.fetch_add(micros, Ordering::Relaxed);
+        done
+    }
+
+    fn mean_ms(&self) -> [f64; 3] {
+        self.0.each_ref().map(|(count, sum)| {
+            let count = count.load(Ordering::Relaxed).max(1);
+            sum.load(Ordering::Relaxed) as f64 / 1e3 / count as f64
+        })
+    }
+}
+
 /// Does nothing, or what an attempt writes that makes one call.
 struct Nothing {
     folder: Arc<RunFolder>,
     calls: bool,
+    times: Arc<Times>,
 }
 
 #[async_trait]
@@ -362,12 +455,15 @@ impl Nothing {
                 micro_usd: 100,
                 tokens: 100,
             };
-            let reserved = journal.reserve(&id, most, BudgetCap::default());
+            let reserve = || journal.reserve(&id, most, BudgetCap::default());
+            let reserved = self.times.of(0, reserve);
             reserved.map_err(|error| RunError::Internal(error.to_string()))?;
-            journal.settle(&id, most, &json!("a reply of a few words"))?;
+            let reply = json!("a reply of a few words");
+            self.times.of(1, || journal.settle(&id, most, &reply))?;
         }
         for position in journal.count_events(item)?..2 {
-            journal.append(item, position, &json!({ "step": position }))?;
+            let step = json!({ "step": position });
+            self.times.of(2, || journal.append(item, position, &step))?;
         }
         Ok(())
     }
@@ -381,26 +477,32 @@ fn options(concurrency: usize) -> ExecutorOptions {
     }
 }
 
-async fn local(args: &Args, run: &Path) -> Result<f64> {
+async fn local(args: &Args, run: &Path, times: &Arc<Times>) -> Result<f64> {
     let folder = Arc::new(RunFolder::open(run, "")?);
     let (progress, interrupt) = (Progress::hidden(), Interrupt::new());
     let executor = LocalExecutor::new(folder.clone(), options(args.slots), progress, interrupt);
-    execute(args, &folder, &executor).await
+    execute(args, times, &folder, &executor).await
 }
 
-async fn coordinate(args: &Args, run: &Path, profile: &Path) -> Result<f64> {
+async fn coordinate(args: &Args, run: &Path, profile: &Path, times: &Arc<Times>) -> Result<f64> {
     let folder = RunFolder::open_in_profile(run, "", &WhenChanged::default(), Some(profile))?;
     let folder = Arc::new(folder);
     let (progress, interrupt) = (Progress::hidden(), Interrupt::new());
     let executor = SharedExecutor::new(folder.clone(), options(1), progress, interrupt);
-    execute(args, &folder, &executor).await
+    execute(args, times, &folder, &executor).await
 }
 
 /// Executes the units, and returns the time of the stage, that of earlier processes included.
-async fn execute(args: &Args, folder: &Arc<RunFolder>, executor: &dyn Executor) -> Result<f64> {
+async fn execute(
+    args: &Args,
+    times: &Arc<Times>,
+    folder: &Arc<RunFolder>,
+    executor: &dyn Executor,
+) -> Result<f64> {
     let stage = Arc::new(Nothing {
         folder: folder.clone(),
         calls: args.calls,
+        times: times.clone(),
     });
     let (before, begun) = (time_spent(folder.journal())?, Instant::now());
     let summary = executor.run(stage, &Numbered(args.units)).await?;
@@ -411,7 +513,7 @@ async fn execute(args: &Args, folder: &Arc<RunFolder>, executor: &dyn Executor) 
 }
 
 /// Works until the round that it has joined ends.
-async fn work(args: &Args, run: &Path, profile: &Path) -> Result<f64> {
+async fn work(args: &Args, run: &Path, profile: &Path, times: &Arc<Times>) -> Result<f64> {
     while !RunFolder::can_join(run)? {
         tokio::time::sleep(POLL).await;
     }
@@ -439,6 +541,7 @@ async fn work(args: &Args, run: &Path, profile: &Path) -> Result<f64> {
     let stage = Arc::new(Nothing {
         folder: folder.clone(),
         calls: args.calls,
+        times: times.clone(),
     });
     let begun = Instant::now();
     session
