@@ -523,6 +523,7 @@ async fn work(args: &Args, run: &Path, profile: &Path, times: &Arc<Times>) -> Re
         stages: vec!["bench".to_owned()],
         stage: None,
         units: 0,
+        ended: 0,
         draining: false,
     };
     let (options, interrupt) = (options(args.slots), Interrupt::new());

@@ -20,6 +20,8 @@ mod journal;
 pub mod local;
 pub mod log;
 mod open_files;
+mod pace;
+mod pending_items;
 mod price;
 pub mod program;
 pub mod progress;
@@ -52,6 +54,7 @@ pub use journal::{
     RunQueue, Spent, TRAJECTORY_REVIEWS, TemporalServer, UnitFailure, WorkerSettings,
 };
 pub use local::{ExecutorOptions, LocalExecutor, SAVE_EVERY, StageClock, cores, time_spent};
+pub use pace::Pace;
 pub use price::Price;
 pub use progress::{Progress, StageProgress};
 pub use pybench_interpreter::default_cache_dir;

@@ -129,6 +129,7 @@ async fn workers_and_the_coordinator_share_the_units() {
             stages: vec!["s".to_owned()],
             stage: None,
             units: 0,
+            ended: 0,
             draining: false,
         };
         let session = WorkerSession::start(joined.clone(), member, options.lease).unwrap();

@@ -81,6 +81,8 @@ pub(super) trait UnitStore {
     ) -> Result<(), RunError>;
     fn retry_failed(&self, stage: &str, which: RetryFailed) -> Result<(), RunError>;
     fn summary(&self, stage: &str) -> Result<StageSummary, RunError>;
+    /// Number of pending units whose lease ends after `now`.
+    fn count_leased(&self, stage: &str, now: i64) -> Result<u64, RunError>;
     fn state(&self, stage: &str, item: &str) -> Result<Option<UnitState>, RunError>;
     fn states(&self, stage: &str) -> Result<Vec<(String, UnitState)>, RunError>;
 }

@@ -200,6 +200,15 @@ impl Journal {
         self.backend.summary(stage)
     }
 
+    /// Number of a stage's units that a process works on.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn count_leased(&self, stage: &str) -> Result<u64, RunError> {
+        self.backend
+            .count_leased(stage, self.backend.now_millis()? / 1000)
+    }
+
     /// State of a unit; `None` if it was never enqueued.
     pub fn state(&self, stage: &str, item: &str) -> Result<Option<UnitState>, RunError> {
         self.backend.state(stage, item)

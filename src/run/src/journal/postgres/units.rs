@@ -319,6 +319,13 @@ impl UnitStore for PostgresJournal {
         })
     }
 
+    fn count_leased(&self, stage: &str, now: i64) -> Result<u64, RunError> {
+        let count =
+            "SELECT COUNT(*) FROM unit WHERE stage = $1 AND state = 'pending' AND lease_until > $2";
+        let row = self.run(async |link, _| link.one(count, &[&stage, &now]).await)?;
+        Ok(unsigned(row.try_get(0)?))
+    }
+
     fn state(&self, stage: &str, item: &str) -> Result<Option<UnitState>, RunError> {
         let read = "SELECT state FROM unit WHERE stage = $1 AND item = $2";
         let row = self.run(async |link, _| link.row(read, &[&stage, &item]).await)?;

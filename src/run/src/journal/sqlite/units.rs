@@ -272,6 +272,14 @@ impl UnitStore for SqliteJournal {
         )?)
     }
 
+    fn count_leased(&self, stage: &str, now: i64) -> Result<u64, RunError> {
+        let count =
+            "SELECT COUNT(*) FROM unit WHERE stage = ?1 AND state = 'pending' AND lease_until > ?2";
+        Ok(self
+            .lock()
+            .query_row(count, params![stage, now], |row| row.get(0))?)
+    }
+
     fn state(&self, stage: &str, item: &str) -> Result<Option<UnitState>, RunError> {
         let state: Option<String> = self
             .lock()
