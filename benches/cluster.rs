@@ -187,7 +187,7 @@ fn print_local(args: &Args, run: &Path, units: usize) -> Result<()> {
 /// worker waits where nothing else is done.
 fn write_costs(args: &Args, file: &Path, profile: &Path, place: &Path) -> Result<()> {
     let units = args.units;
-    let busy = |calls| {
+    let busy = |calls: bool| {
         let run = place.join(format!("costs-{calls}"));
         measure((calls, args.slots), profile, &run, (units, 8))
     };
