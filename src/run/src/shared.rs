@@ -8,6 +8,7 @@ mod announcement;
 #[cfg(test)]
 mod memory_queue;
 mod queue;
+mod retry;
 mod unit_loop;
 mod worker;
 
@@ -21,6 +22,7 @@ use tokio::task::{JoinError, JoinSet};
 pub use self::announcement::Round;
 use self::announcement::StopReason;
 pub use self::queue::{Delivery, DeliveryEnd, UnitQueue};
+pub use self::retry::{Retried, retry_failed};
 use self::unit_loop::{AttemptEnd, UnitLoop};
 pub use self::worker::{Member, WorkEnd, WorkerSession};
 use super::local::{StageClock, out_of_time, sleep_or_never, time_left};

@@ -80,6 +80,7 @@ pub(super) trait UnitStore {
         last: bool,
     ) -> Result<(), RunError>;
     fn retry_failed(&self, stage: &str, which: RetryFailed) -> Result<(), RunError>;
+    fn retry_items(&self, stage: &str, items: &[String]) -> Result<u64, RunError>;
     fn summary(&self, stage: &str) -> Result<StageSummary, RunError>;
     /// Number of pending units whose lease ends after `now`.
     fn count_leased(&self, stage: &str, now: i64) -> Result<u64, RunError>;

@@ -195,6 +195,14 @@ impl Journal {
         self.backend.retry_failed(stage, which)
     }
 
+    /// Makes those of these units that have failed pending again; their number.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub fn retry_items(&self, stage: &str, items: &[String]) -> Result<u64, RunError> {
+        self.backend.retry_items(stage, items)
+    }
+
     /// Counts a stage's units by state.
     pub fn summary(&self, stage: &str) -> Result<StageSummary, RunError> {
         self.backend.summary(stage)
