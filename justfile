@@ -184,23 +184,28 @@ attack *ARGS: setup
         *) {{ attack }} "$@" ;; \
     esac
 
-# A thousand sessions, 64 at a time, while sessions, servers and hosts are killed; a run that is killed 40 times.
+# A thousand sessions, 64 at a time, while sessions, servers and hosts are killed; a run that is killed 40 times. `cluster [SECONDS [SEED]]`: runs with three workers while servers fail and processes are killed, again and again.
 [group('check')]
-soak: setup
-    @SOAK_SESSIONS=1000 SOAK_IN_FLIGHT=64 cargo test --quiet -p pybench-interpreter-containers --test soak
-    @SOAK_KILLS=40 cargo test --quiet -p pybench --test runs kills_change_nothing
+soak *ARGS: setup
+    @case "${1:-}" in \
+        cluster) SOAK_SECONDS="${2:-1800}" SOAK_SEED="${3:-$(date +%s)}" cargo test --quiet -p pybench --test runs random_faults_change_nothing -- --nocapture ;; \
+        "") SOAK_SESSIONS=1000 SOAK_IN_FLIGHT=64 cargo test --quiet -p pybench-interpreter-containers --test soak && \
+            SOAK_KILLS=40 cargo test --quiet -p pybench --test runs kills_change_nothing ;; \
+        *) echo "soak: $1 is neither nothing nor cluster" >&2; exit 2 ;; \
+    esac
 
 # Fuzz every parser of bytes from outside for SECONDS each.
 [group('check')]
 fuzz SECONDS="60":
     @{{ fuzz_for }}$(({{ SECONDS }} * 1000)) cargo test --quiet fuzz_
 
-# Time WHAT (interpreter, eval, data, render, train, serve, agents, rollout-vllm, llama) against what people use today, in one run; `scale` measures how memory and time grow with a run, `teach` what a small model learns.
+# Time WHAT (interpreter, eval, data, cluster, render, train, serve, agents, rollout-vllm, llama) against what people use today, in one run; `scale` measures how memory and time grow with a run, `cluster-model` computes what a cluster of 1,000 workers would do, `teach` what a small model learns.
 [group('check')]
 bench WHAT *ARGS: setup
     @what=$1; shift; package=; \
         if [ -e "training/benches/$what.rs" ]; then training/setup; package='-p pybench-training'; fi; \
         if [ -x "training/benches/$what" ]; then training/setup; exec "training/benches/$what" "$@"; fi; \
+        if [ -f "benches/$what" ] && [ -x "benches/$what" ]; then exec "benches/$what" "$@"; fi; \
         cargo run --quiet $package --example "bench-$what" -- "$@"
 
 # Write the JSON Schema of recipes again.

@@ -134,6 +134,10 @@ pub struct RunArgs {
     /// Override a key of the recipe, such as rollout.samples=4; can be given several times
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Keep the journal of a new run in the PostgreSQL server that FILE names, and its files in the bucket that FILE names
+    /// [default: in the run folder]
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// Print the number of attempts and the expected calls, tokens and cost without calling a model, and stop
     #[arg(long)]
     pub dry_run: bool,
@@ -327,9 +331,10 @@ fn open_run_folder(
         true => WhenChanged::StartOver,
         false => WhenChanged::StartOverIfFree,
     };
+    let profile = args.profile.as_deref();
     let opened = match args.dry_run {
-        true => RunFolder::open_for_dry_run(&folder, &text),
-        false => RunFolder::open_or_start_over(&folder, &text, &changed),
+        true => RunFolder::open_for_dry_run_in_profile(&folder, &text, profile),
+        false => RunFolder::open_in_profile(&folder, &text, &changed, profile),
     };
     Ok(Arc::new(opened?))
 }

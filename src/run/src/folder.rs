@@ -82,7 +82,7 @@ impl RunFolder {
             journal.share(root, recipe)?;
         }
         let store = ContentStore::open(&root.join("files"))?.with_remote(remote);
-        Ok(Self {
+        let folder = Self {
             root: root.to_owned(),
             journal,
             store,
@@ -92,7 +92,24 @@ impl RunFolder {
             queue: place.queue()?,
             _lock: Some(lock),
             _scratch: None,
-        })
+        };
+        folder.end_uploads();
+        Ok(folder)
+    }
+
+    /// Ends uploads of files that were begun by processes which have been killed. One that a worker has begun at this moment
+    /// begins again. Uploads cost money as long as they exist, and nothing depends on them, so a failure is only logged.
+    pub fn end_uploads(&self) {
+        let Some(store) = self.store.remote() else {
+            return;
+        };
+        match store.end_uploads() {
+            Ok(0) => {}
+            Ok(count) => tracing::info!("uploads that were not finished, and are deleted: {count}"),
+            Err(error) => tracing::warn!(
+                "cannot delete unfinished uploads, for which a cloud charges until they are deleted: {error}"
+            ),
+        }
     }
 
     /// Whether the run in `root` has begun and has its journal where workers can join it.
@@ -199,6 +216,15 @@ impl RunFolder {
     /// How workers share the run; `None` if they cannot join it.
     pub fn workers(&self) -> Option<WorkerSettings> {
         self.workers
+    }
+
+    /// The profile of the run, for further runs that belong to it; `None` if its journal is in the folder.
+    ///
+    /// # Errors
+    /// The file that names it cannot be read.
+    pub fn profile(&self) -> Result<Option<PathBuf>, RunError> {
+        let place = JournalPlace::of(&self.root)?;
+        Ok(place.profile().map(Path::to_owned))
     }
 
     /// The server that distributes the units of the run, if the profile names one.

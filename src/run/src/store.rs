@@ -4,14 +4,19 @@
 //! store the same. The journal says which digest an artifact has, so that a half-written one is never read. The run folder
 //! holds the files that this machine has made or read.
 
+mod bucket;
+mod failure;
 mod folder;
 mod s3;
+mod uploads;
 
 use std::fmt::Debug;
 use std::path::Path;
 
 use crate::RunError;
 
+pub(crate) use self::bucket::BucketPath;
+pub use self::bucket::local_copy;
 pub use self::folder::FolderStore;
 pub use self::s3::{ObjectServer, S3Store};
 
@@ -46,6 +51,13 @@ pub trait Store: Debug + Send + Sync {
     /// # Errors
     /// As [`Store::put`].
     fn delete(&self, key: &str) -> Result<(), RunError>;
+
+    /// Ends the uploads below this store that were begun and not finished, and returns their number. One that a process
+    /// works on at this moment begins again.
+    ///
+    /// # Errors
+    /// As [`Store::put`]; this user may not list uploads.
+    fn end_uploads(&self) -> Result<u64, RunError>;
 
     /// Name of the store, for messages.
     fn describe(&self) -> String;

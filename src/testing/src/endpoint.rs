@@ -38,6 +38,7 @@ type Handler = dyn Fn(Value) -> BoxFuture<'static, Answer> + Send + Sync;
 struct Shared {
     handler: Box<Handler>,
     calls: Mutex<HashMap<String, u32>>,
+    delay: Mutex<Duration>,
     keys: Mutex<Vec<Option<String>>>,
 }
 
@@ -56,6 +57,7 @@ impl Endpoint {
         let shared = Arc::new(Shared {
             handler: Box::new(move |request| Box::pin(handler(request))),
             calls: Mutex::default(),
+            delay: Mutex::default(),
             keys: Mutex::default(),
         });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -75,6 +77,16 @@ impl Endpoint {
 
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
+    }
+
+    /// Time before each answer.
+    pub fn delay(&self) -> Duration {
+        *self.shared.delay.lock().unwrap()
+    }
+
+    /// Waits before each answer from now on.
+    pub fn answer_after(&self, delay: Duration) {
+        *self.shared.delay.lock().unwrap() = delay;
     }
 
     /// Requests received, by body.
@@ -108,6 +120,8 @@ async fn complete(
     let key = headers.get("authorization");
     let key = key.map(|value| value.to_str().unwrap().to_owned());
     shared.keys.lock().unwrap().push(key);
+    let delay = *shared.delay.lock().unwrap();
+    tokio::time::sleep(delay).await;
     respond((shared.handler)(request).await).await
 }
 

@@ -1,0 +1,45 @@
+//! Why requests to a store fail.
+
+use object_store::Error;
+
+/// Why requests failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StoreError {
+    #[error("{0}")]
+    Store(Error),
+    /// A file of this machine.
+    #[error("{0}")]
+    File(std::io::Error),
+}
+
+impl StoreError {
+    /// Whether the same requests may succeed later: a request took too long, the connection was cut, an upload in parts has
+    /// been ended by somebody else (not found), or another process stores the same key at this moment (409).
+    pub(super) fn may_pass(&self) -> bool {
+        use Error::{AlreadyExists, Generic, NotFound};
+        matches!(
+            self,
+            Self::Store(Generic { .. } | NotFound { .. } | AlreadyExists { .. })
+        )
+    }
+}
+
+impl From<Error> for StoreError {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<std::io::Error> for StoreError {
+    fn from(error: std::io::Error) -> Self {
+        Self::File(error)
+    }
+}
+
+/// `None` if the store does not have the key.
+pub(super) fn found<T>(result: Result<T, Error>) -> Result<Option<T>, StoreError> {
+    match result {
+        Err(Error::NotFound { .. }) => Ok(None),
+        result => Ok(Some(result?)),
+    }
+}
