@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::inspect_log;
 use crate::record::Record;
 
 /// Maximum number of characters of a query in the list.
@@ -106,6 +107,10 @@ impl Row {
                     ..Self::default()
                 }
             }
+            Record::Log { head, sample } => Self {
+                number,
+                ..inspect_log::row(head, sample)
+            },
         }
     }
 }
@@ -189,11 +194,11 @@ fn name(value: &impl Serialize) -> String {
     text(json!(value).as_str().unwrap_or_default())
 }
 
-fn text(value: &str) -> String {
+pub(crate) fn text(value: &str) -> String {
     line(&cut(value, MAX_TEXT))
 }
 
-fn short(query: &str) -> String {
+pub(crate) fn short(query: &str) -> String {
     line(&cut(query, MAX_QUERY))
 }
 

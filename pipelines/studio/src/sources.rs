@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use pybench_datasets::inspect_log::log_files;
 use pybench_eval::run::RESULTS;
 use pybench_files::open_regular;
 use pybench_run::{ContentStore, Journal, RunError};
@@ -49,7 +50,7 @@ pub(crate) enum What {
 pub(crate) struct Opened {
     pub(crate) index: Index,
     files: Files,
-    /// Folder of the run; `None` for a dataset.
+    /// Folder of the run; `None` for a dataset or log.
     run: Option<PathBuf>,
     state: Mutex<Digest>,
     saving: Mutex<()>,
@@ -107,12 +108,8 @@ impl Sources {
             }
             What::One { name, source } => match source {
                 TrajectorySource::Run(folder) => vec![self.describe(name, folder)],
-                TrajectorySource::Dataset(_) => vec![SourceInfo {
-                    name: name.clone(),
-                    kind: "dataset".to_owned(),
-                    state: "dataset".to_owned(),
-                    ..SourceInfo::default()
-                }],
+                TrajectorySource::Dataset(_) => vec![SourceInfo::of_files(name, "dataset")],
+                TrajectorySource::InspectLog(_) => vec![SourceInfo::of_files(name, "log")],
             },
         }
     }
@@ -176,11 +173,13 @@ impl Sources {
         delete_older(&self.cache, place.short(), &name);
         let run = match source {
             TrajectorySource::Run(folder) => Some(folder.clone()),
-            TrajectorySource::Dataset(_) => None,
+            TrajectorySource::Dataset(_) | TrajectorySource::InspectLog(_) => None,
         };
         let files = match source {
             TrajectorySource::Run(folder) => Files::Run(ContentStore::open(&folder.join("files"))?),
-            TrajectorySource::Dataset(path) => Files::Dataset(path.join("files")),
+            TrajectorySource::Dataset(path) | TrajectorySource::InspectLog(path) => {
+                Files::Dataset(path.join("files"))
+            }
         };
         Ok(Opened {
             index,
@@ -239,8 +238,8 @@ impl Opened {
     pub(crate) fn run(&self) -> Result<&Path, RunError> {
         let missing = || {
             RunError::BadInput(
-                "decisions and edits are kept in the journal of a run, and a dataset has none; open the run that it was made \
-                 from"
+                "decisions and edits are kept in the journal of a run, and a dataset or log has none; open the run that it was \
+                 made from"
                     .to_owned(),
             )
         };
@@ -328,6 +327,10 @@ fn state(source: &TrajectorySource) -> Result<Digest, RunError> {
             let mut files = Vec::new();
             dataset_files(path, 0, &mut files)?;
             files.sort();
+            Ok(state_of(&files))
+        }
+        TrajectorySource::InspectLog(path) => {
+            let files = log_files(path).map_err(|error| RunError::BadInput(error.to_string()))?;
             Ok(state_of(&files))
         }
     }

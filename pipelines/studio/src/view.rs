@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::file_types::{Preview, preview};
+use crate::inspect_log;
 use crate::record::Record;
 use crate::review::Review;
 use crate::row::Row;
@@ -216,6 +217,14 @@ impl View {
                     ..Self::default()
                 }
             }
+            Record::Log { head, sample } => Self {
+                row,
+                system: inspect_log::system(&sample),
+                query: inspect_log::query(&sample).to_owned(),
+                turns: inspect_log::turns(&sample),
+                evaluation: Some(inspect_log::evaluation(&head, &sample)),
+                ..Self::default()
+            },
         }
     }
 
@@ -309,6 +318,11 @@ impl OutputView {
             Self::Image { .. } | Self::Note { .. } => None,
         }
     }
+}
+
+/// The image type of this name, if the page shows it.
+pub(crate) fn image_type(mime: &str) -> Option<&'static str> {
+    IMAGES.into_iter().find(|known| *known == mime)
 }
 
 fn system(messages: &[Message]) -> String {

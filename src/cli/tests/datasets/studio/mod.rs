@@ -4,6 +4,7 @@ mod browser;
 mod compare;
 mod edit;
 mod hostile;
+mod inspect_log;
 mod review;
 mod webdriver;
 
