@@ -227,7 +227,13 @@ impl Opened {
     fn path(&self, id: &Digest) -> PathBuf {
         match &self.files {
             Files::Run(store) => store.path(id),
-            Files::Dataset(folder) => folder.join(id.as_str()),
+            Files::Dataset(folder) => {
+                let path = folder.join(&id.as_str()[..2]).join(id.as_str());
+                match path.is_file() {
+                    true => path,
+                    false => folder.join(id.as_str()),
+                }
+            }
         }
     }
 
@@ -457,6 +463,12 @@ mod tests {
         std::fs::write(files.join(bad.as_str()), "bad").unwrap();
         let opened = sources.open("d").unwrap().unwrap();
         assert_eq!(opened.file(&good).unwrap(), b"good");
+        // As `shard` writes them: by the first digits of their names.
+        let nested = Digest::of_bytes(b"nested");
+        let part = files.join(&nested.as_str()[..2]);
+        std::fs::create_dir_all(&part).unwrap();
+        std::fs::write(part.join(nested.as_str()), "nested").unwrap();
+        assert_eq!(opened.file(&nested).unwrap(), b"nested");
         for (id, why) in [(&bad, "damaged"), (&Digest::of_bytes(b"none"), "not part")] {
             let error = opened.file(id).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

@@ -13,7 +13,7 @@ use std::path::Path;
 use crate::RunError;
 
 pub use self::folder::FolderStore;
-pub use self::s3::{ObjectServer, S3Store};
+pub use self::s3::{ObjectServer, S3File, S3Store};
 
 /// Files by key. Every implementation passes the tests in `src/cluster/tests/cluster/store.rs`.
 pub trait Store: Debug + Send + Sync {

@@ -101,7 +101,16 @@ impl ObjectServer {
     }
 }
 
-/// Files below a folder of a bucket.
+/// A file of a bucket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct S3File {
+    pub key: String,
+    pub size: u64,
+    /// Changes with its content, if the server says so.
+    pub version: String,
+}
+
+/// Files below a folder of a bucket, or of the whole bucket if the folder has no name.
 #[derive(Clone)]
 pub struct S3Store {
     client: Arc<AmazonS3>,
@@ -156,9 +165,68 @@ impl S3Store {
         })
     }
 
+    /// The store that has the file or folder of an address `s3://BUCKET/PATH`, and its key there. Amazon's environment
+    /// variables and roles decide about server and keys.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if the address has another form, or the environment variables are wrong.
+    pub fn of_address(address: &str) -> Result<(Self, String), RunError> {
+        let wrong = |reason: String| RunError::BadInput(format!("{address}: {reason}"));
+        let path = address.strip_prefix("s3://").unwrap_or(address);
+        let (bucket, path) = path
+            .trim_end_matches('/')
+            .split_once('/')
+            .ok_or_else(|| wrong("expected s3://BUCKET/PATH".to_owned()))?;
+        check_key(path).map_err(|error| wrong(error.to_string()))?;
+        let (folder, key) = path.rsplit_once('/').unwrap_or(("", path));
+        let builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+        let client = builder.build().map_err(|error| wrong(error.to_string()))?;
+        let store = Self {
+            client: Arc::new(client),
+            bucket: bucket.to_owned(),
+            folder: folder.to_owned(),
+        };
+        Ok((store, key.to_owned()))
+    }
+
+    /// The files below a folder, sorted by key, or the file of that key. Those whose keys no store has are left out.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] for a wrong key; the server refuses.
+    pub fn files(&self, key: &str) -> Result<Vec<S3File>, RunError> {
+        let location = self.location(key)?;
+        let prefix = self.prefix();
+        self.run(format!("listing {key}"), |client| async move {
+            let mut objects: Vec<_> = client.list(Some(&location)).try_collect().await?;
+            if objects.is_empty() {
+                objects.extend(found(client.head(&location).await)?);
+            }
+            let file = |object: &object_store::ObjectMeta| {
+                let key = object.location.as_ref().strip_prefix(&prefix)?;
+                check_key(key).ok()?;
+                Some(S3File {
+                    key: key.to_owned(),
+                    size: object.size,
+                    version: object.e_tag.clone().unwrap_or_default(),
+                })
+            };
+            let mut files: Vec<S3File> = objects.iter().filter_map(file).collect();
+            files.sort_by(|a, b| a.key.cmp(&b.key));
+            Ok(files)
+        })
+    }
+
+    /// What the keys of the bucket begin with that are in the folder.
+    fn prefix(&self) -> String {
+        match self.folder.is_empty() {
+            true => String::new(),
+            false => format!("{}/", self.folder),
+        }
+    }
+
     fn location(&self, key: &str) -> Result<Location, RunError> {
         check_key(key)?;
-        Ok(Location::from(format!("{}/{key}", self.folder)))
+        Ok(Location::from(format!("{}{key}", self.prefix())))
     }
 
     /// Runs requests; `what` says what is done with which key.
@@ -280,7 +348,7 @@ impl Store for S3Store {
 
     fn list(&self, folder: &str) -> Result<Vec<String>, RunError> {
         let location = self.location(folder)?;
-        let prefix = format!("{}/", self.folder);
+        let prefix = self.prefix();
         self.run(format!("listing {folder}"), |client| async move {
             let objects: Vec<_> = client.list(Some(&location)).try_collect().await?;
             let keys = objects.iter().filter_map(|object| {
@@ -339,4 +407,33 @@ fn runtime() -> Result<&'static Runtime, RunError> {
     RUNTIME
         .get()
         .ok_or_else(|| RunError::Internal("the runtime of the store is missing".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_a_bucket_and_a_path() {
+        let of = |address: &str| {
+            let (store, key) = S3Store::of_address(address)?;
+            Ok::<_, RunError>((store.bucket, store.folder, key))
+        };
+        let found = |bucket: &str, folder: &str, key: &str| {
+            (bucket.to_owned(), folder.to_owned(), key.to_owned())
+        };
+        assert_eq!(of("s3://b/a/c/d/").unwrap(), found("b", "a/c", "d"));
+        assert_eq!(of("s3://b/d.parquet").unwrap(), found("b", "", "d.parquet"));
+        for wrong in [
+            "s3://b",
+            "s3://b/",
+            "s3://b/../x",
+            "s3://b/a//c",
+            "s3://b/.x",
+            "s3://b/a b",
+        ] {
+            let error = of(wrong).unwrap_err().to_string();
+            assert!(error.starts_with(wrong), "{error}");
+        }
+    }
 }

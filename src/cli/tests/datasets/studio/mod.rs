@@ -5,6 +5,7 @@ mod compare;
 mod edit;
 mod hostile;
 mod inspect_log;
+mod remote;
 mod review;
 mod webdriver;
 
@@ -35,9 +36,15 @@ struct Studio {
 impl Studio {
     /// Starts it with these arguments, and takes the cookie of its link.
     async fn start(args: &[&Path]) -> Self {
+        Self::start_with(args, &[]).await
+    }
+
+    /// As [`Studio::start`], with these environment variables.
+    async fn start_with(args: &[&Path], variables: &[(&str, &str)]) -> Self {
         let cache = tempfile::tempdir().unwrap();
         let mut command = crate::support::pybench("studio");
         command.args(args).env("PYBENCH_CACHE", cache.path());
+        command.envs(variables.iter().copied());
         // Edited turns run in the environment of the other tests.
         if let Some(root) = environment_root() {
             command.env("PYBENCH_ENV", root);
