@@ -5,6 +5,7 @@ mod compare;
 mod edit;
 mod hostile;
 mod inspect_log;
+mod long;
 mod remote;
 mod review;
 mod webdriver;
