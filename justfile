@@ -195,7 +195,7 @@ soak: setup
 fuzz SECONDS="60":
     @{{ fuzz_for }}$(({{ SECONDS }} * 1000)) cargo test --quiet fuzz_
 
-# Time WHAT (interpreter, eval, data, render, train, serve, agents, rollout-vllm, llama) against what people use today, in one run; `scale` measures how memory and time grow with a run, `teach` what a small model learns.
+# Time WHAT (interpreter, eval, data, studio, render, train, serve, agents, rollout-vllm, llama) against what people use today, in one run; `scale` measures how memory and time grow with a run, `teach` what a small model learns.
 [group('check')]
 bench WHAT *ARGS: setup
     @what=$1; shift; package=; \
