@@ -74,7 +74,7 @@ status *ARGS:
 show *ARGS:
     @{{ pybench }} show "$@"
 
-# Runs and datasets in the browser: lists, filters, search, each trajectory with its verdict. WHAT is a run or a dataset; without it, all runs (docs/studio.md).
+# Runs and datasets in the browser: lists, filters, search, each trajectory with its verdict. WHAT is a run, a dataset (also on the Hub or S3) or a log of inspect_ai; without it, all runs (docs/studio.md).
 [group('look at data')]
 studio *ARGS: setup
     @{{ pybench }} studio "$@"

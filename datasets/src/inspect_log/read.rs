@@ -121,8 +121,7 @@ fn each_of_archive(path: &Path, visit: &mut OnSample<'_>) -> Result<(), ReadErro
         };
         if is_chunk(file) {
             let reason = format!(
-                "{name}: the sample is stored in chunks, which are not read; write the log again with inspect_ai's \
-                 `write_eval_log(read_eval_log(LOG), OTHER)`"
+                "{name}: the sample is stored in chunks, which are not read; open the log that was converted to this one"
             );
             return Err(log.invalid(reason));
         }

@@ -35,7 +35,7 @@ fn own_home(home: &Path) -> [(&'static str, &Path); 4] {
 }
 
 /// A trajectory of two turns, the first with a cell.
-fn trajectory() -> Value {
+pub(super) fn trajectory() -> Value {
     let cell = "I look.\n<|execute_start|>\n```python\nprint(1)\n```\n<|execute_end|>";
     let usage = json!({"prompt_tokens": 5, "completion_tokens": 2});
     let output = json!({"output": "stream", "name": "stdout", "text": "1"});

@@ -1,5 +1,6 @@
 //! `pybench studio` over a real run and its dataset, by HTTP and in a browser.
 
+mod accessibility;
 mod browser;
 mod compare;
 mod edit;
