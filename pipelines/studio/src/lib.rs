@@ -4,7 +4,6 @@
 //! | --- | --- |
 //! | [`record`] | a trajectory, attempt or row, as the index keeps it |
 //! | [`evaluation`] | the attempts of an evaluation, as records |
-//! | [`inspect_log`] | samples of logs of inspect_ai |
 //! | [`row`] | its line in the list |
 //! | [`view`] | its page: turns, outputs, files, verdict |
 //! | [`align`] | two trajectories side by side: what differs in each turn |
@@ -35,7 +34,6 @@ mod evaluation;
 mod file_types;
 mod handlers;
 mod index;
-mod inspect_log;
 mod record;
 mod remote;
 mod review;

@@ -1,5 +1,7 @@
 //! A trajectory as a line of the list.
 
+mod log;
+
 use pybench_eval::record::{Attempt, Outcome as AttemptOutcome};
 use pybench_show::query;
 use pybench_types::task::{Task, TaskOrigin};
@@ -9,8 +11,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::inspect_log;
 use crate::record::Record;
+
+pub(crate) use self::log::query as log_query;
+#[cfg(test)]
+pub(crate) use self::log::tests as log_tests;
 
 /// Maximum number of characters of a query in the list.
 const MAX_QUERY: usize = 300;
@@ -109,7 +114,7 @@ impl Row {
             }
             Record::Log { head, sample } => Self {
                 number,
-                ..inspect_log::row(head, sample)
+                ..log::row(head, sample)
             },
         }
     }

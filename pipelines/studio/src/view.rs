@@ -1,5 +1,7 @@
 //! A trajectory as its page shows it: turns with code and outputs, files, and the verdict.
 
+mod log;
+
 use pybench_agent::{format, format_named};
 use pybench_eval::record::{Attempt, Check, Outcome as AttemptOutcome, Score};
 use pybench_run::FormatChoice;
@@ -10,7 +12,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::file_types::{Preview, preview};
-use crate::inspect_log;
 use crate::record::Record;
 use crate::review::Review;
 use crate::row::Row;
@@ -233,14 +234,7 @@ impl View {
                     ..Self::default()
                 }
             }
-            Record::Log { head, sample } => Self {
-                row,
-                system: inspect_log::system(&sample),
-                query: inspect_log::query(&sample).to_owned(),
-                turns: inspect_log::turns(&sample),
-                evaluation: Some(inspect_log::evaluation(&head, &sample)),
-                ..Self::default()
-            },
+            Record::Log { head, sample } => log::view(row, &head, &sample),
         }
     }
 
@@ -334,11 +328,6 @@ impl OutputView {
             Self::Image { .. } | Self::Note { .. } => None,
         }
     }
-}
-
-/// The image type of this name, if the page shows it.
-pub(crate) fn image_type(mime: &str) -> Option<&'static str> {
-    IMAGES.into_iter().find(|known| *known == mime)
 }
 
 fn system(messages: &[Message]) -> String {
