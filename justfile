@@ -74,7 +74,7 @@ status *ARGS:
 show *ARGS:
     @{{ pybench }} show "$@"
 
-# Runs and datasets in the browser: lists, filters, search, each trajectory with its verdict. WHAT is a run or a dataset; without it, all runs (docs/studio.md).
+# Runs and datasets in the browser: lists, filters, search, each trajectory with its verdict. WHAT is a run, a dataset (also on the Hub or S3) or a log of inspect_ai; without it, all runs (docs/studio.md).
 [group('look at data')]
 studio *ARGS: setup
     @{{ pybench }} studio "$@"
@@ -199,7 +199,7 @@ soak *ARGS: setup
 fuzz SECONDS="60":
     @{{ fuzz_for }}$(({{ SECONDS }} * 1000)) cargo test --quiet fuzz_
 
-# Time WHAT (interpreter, eval, data, cluster, render, train, serve, agents, rollout-vllm, llama) against what people use today, in one run; `scale` measures how memory and time grow with a run, `cluster-model` computes what a cluster of 1,000 workers would do, `teach` what a small model learns.
+# Time WHAT (interpreter, eval, data, cluster, studio, render, train, serve, agents, rollout-vllm, llama) against what people use today, in one run; `scale` measures how memory and time grow with a run, `cluster-model` computes what a cluster of 1,000 workers would do, `teach` what a small model learns.
 [group('check')]
 bench WHAT *ARGS: setup
     @what=$1; shift; package=; \

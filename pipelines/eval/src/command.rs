@@ -20,6 +20,7 @@ use pybench_run::{
 use pybench_types::text::shell_word;
 
 use super::agent::config::UpstreamConfig;
+use super::inspect_export::{self, ExportArgs};
 use super::judge_and_report::{self, REPORT};
 use super::record::Evaluation;
 use super::report;
@@ -70,6 +71,8 @@ pub enum Command {
     Compare(judge_and_report::CompareArgs),
     /// Write the report of one or more evaluations
     Report(judge_and_report::ReportArgs),
+    /// Write evaluations as logs of inspect_ai, which `inspect view` opens
+    Export(ExportArgs),
 }
 
 /// Options shared by `eval` and `eval audit`.
@@ -218,6 +221,7 @@ pub async fn run_command(args: EvalArgs, process: Process) -> Result<(), RunErro
         Some(Command::Judge(args)) => judge_and_report::run_judge(&args, &process.interrupt).await,
         Some(Command::Compare(args)) => judge_and_report::run_compare(&args),
         Some(Command::Report(args)) => judge_and_report::run_report(&args),
+        Some(Command::Export(args)) => inspect_export::run_export(&args),
     }
 }
 

@@ -12,7 +12,6 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, put};
 use axum::{Json, Router};
-use pybench_run::RunError;
 use pybench_types::id::Digest;
 use serde::Deserialize;
 
@@ -23,10 +22,9 @@ use crate::compare::{CompareQuery, Comparison, compare};
 use crate::edit::forks::Forks;
 use crate::edit::routes::{self, Studio};
 use crate::file_types::media_type;
-use crate::handlers::{ApiError, blocking, not_found, open, record, with_source};
+use crate::handlers::{ApiError, blocking, no_trajectory, not_found, open, record, with_source};
 use crate::index::{Facet, ListQuery, Page};
 use crate::review::{self, Review, ReviewSummary};
-use crate::row::Row;
 use crate::runs::SourceInfo;
 use crate::saved_edits;
 use crate::sources::{Opened, Sources};
@@ -91,13 +89,22 @@ async fn facets(
     with_source(sources, name, |opened| Ok(Json(opened.index.facets()?))).await
 }
 
+/// Which page of a long trajectory is asked for. The address of the page has the filters of the list beside it.
+#[derive(Deserialize)]
+struct TurnQuery {
+    /// A turn that the page has, from 1.
+    #[serde(default)]
+    turn: u64,
+}
+
 async fn view(
     State(sources): State<Arc<Sources>>,
     Path((name, number)): Path<(String, String)>,
+    query: Result<Query<TurnQuery>, QueryRejection>,
 ) -> Result<Json<View>, ApiError> {
+    let Query(query) = query?;
     with_source(sources, name, move |opened| {
-        let (row, json) = record(opened, &number)?;
-        Ok(Json(shown(opened, row, &json)?))
+        Ok(Json(shown(opened, &number, query.turn)?))
     })
     .await
 }
@@ -113,10 +120,13 @@ async fn raw(
     .await
 }
 
-/// The page of a trajectory, with the decisions on it and what people made of it.
-fn shown(opened: &Opened, row: Row, json: &str) -> Result<View, ApiError> {
-    let record = serde_json::from_str(json).map_err(RunError::from)?;
-    let mut view = View::new(row, record);
+/// The page of a trajectory that has this turn, with the decisions on it and what people made of it.
+fn shown(opened: &Opened, number: &str, turn: u64) -> Result<View, ApiError> {
+    let found = match number.parse() {
+        Ok(number) => opened.index.view(number, turn)?,
+        Err(_) => None,
+    };
+    let mut view = found.ok_or_else(|| no_trajectory(number))?;
     view.mark_missing(|id| opened.has(id));
     match opened.run() {
         Ok(folder) => {
@@ -193,8 +203,7 @@ async fn pair(
     blocking(move || {
         let view = |name: &str, number: u64| {
             let opened = open(&sources, name)?;
-            let (row, json) = record(&opened, &number.to_string())?;
-            shown(&opened, row, &json)
+            shown(&opened, &number.to_string(), 1)
         };
         let (a, b) = (
             view(&query.a, query.a_number)?,

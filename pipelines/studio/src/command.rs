@@ -16,6 +16,7 @@ use crate::access::Token;
 use crate::api::router;
 use crate::assets;
 use crate::edit::forks::Forks;
+use crate::remote;
 use crate::sources::{Sources, What};
 
 /// Maximum number of open connections.
@@ -23,10 +24,12 @@ const CONNECTIONS: usize = 64;
 /// Time limit for receiving the head of a request.
 const HEAD: Duration = Duration::from_secs(15);
 
-/// Look at runs and datasets in the browser: lists, filters, search, each trajectory with its verdict
+/// Look at runs, datasets and logs of inspect_ai in the browser: lists, filters, search, each trajectory with its verdict
 #[derive(Clone, Debug, clap::Parser)]
 pub struct StudioArgs {
-    /// Run or evaluation (name or folder), or dataset (folder, .parquet, .jsonl or .json file) [default: all runs]
+    /// Run or evaluation (name or folder), dataset (folder, .parquet, .jsonl or .json file), log of inspect_ai (.eval or .json
+    /// file, or a folder of them), dataset on the Hub (hf://datasets/OWNER/NAME[@REVISION]), or dataset or log on S3
+    /// (s3://BUCKET/PATH) [default: all runs]
     #[arg(value_name = "WHAT")]
     pub what: Option<PathBuf>,
     /// Loopback address to listen on; port 0 chooses a free port
@@ -58,8 +61,19 @@ pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
     let root = project_root(Path::new("."));
     let runs_dir = args.runs_dir.clone();
     let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
-    let what = what(args.what.as_deref(), &runs_dir)?;
-    let sources = Arc::new(Sources::new(what, default_cache_dir().join("studio")));
+    let cache = default_cache_dir();
+    let remote = match &args.what {
+        Some(path) => remote::fetch(path, &cache, process).await?,
+        None => None,
+    };
+    let what = match remote {
+        Some(remote) => What::One {
+            source: TrajectorySource::open(&remote.path, &runs_dir)?,
+            name: remote.name,
+        },
+        None => what(args.what.as_deref(), &runs_dir)?,
+    };
+    let sources = Arc::new(Sources::new(what, cache.join("studio")));
     if let Some(name) = sources.only() {
         sources.open(name)?;
     }

@@ -85,5 +85,9 @@ pub(crate) fn record(opened: &Opened, number: &str) -> Result<(Row, String), Api
         Ok(number) => opened.index.record(number)?,
         Err(_) => None,
     };
-    found.ok_or_else(|| not_found(format!("there is no trajectory `{number}`")))
+    found.ok_or_else(|| no_trajectory(number))
+}
+
+pub(crate) fn no_trajectory(number: &str) -> ApiError {
+    not_found(format!("there is no trajectory `{number}`"))
 }

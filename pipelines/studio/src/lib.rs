@@ -16,6 +16,7 @@
 //! | [`index`] | the trajectories of a source in SQLite: pages, filters, search |
 //! | [`runs`] | the list of runs: state, counts, cost |
 //! | [`sources`] | what is open, and its index |
+//! | [`remote`] | datasets and logs of the Hub and of S3, downloaded |
 //! | [`access`] | who may ask: the token of the opening link, then a cookie |
 //! | [`assets`] | the web app |
 //! | [`handlers`] | what the routes share |
@@ -34,6 +35,7 @@ mod file_types;
 mod handlers;
 mod index;
 mod record;
+mod remote;
 mod review;
 mod row;
 mod runs;

@@ -16,10 +16,10 @@ use crate::evaluation;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct SourceInfo {
     pub(crate) name: String,
-    /// `run`, `evaluation` or `dataset`.
+    /// `run`, `evaluation`, `dataset` or `log`.
     pub(crate) kind: String,
     /// `running`, `unfinished`, `failed` (some units failed, and the dataset is not written), `incomplete` (it is written, and
-    /// lacks rows since units failed), `finished`; `dataset` for a dataset; `unreadable`.
+    /// lacks rows since units failed), `finished`; the kind for a dataset or log; `unreadable`.
     pub(crate) state: String,
     pub(crate) files: Option<u64>,
     pub(crate) tasks: Option<u64>,
@@ -34,6 +34,18 @@ pub(crate) struct SourceInfo {
     pub(crate) micro_usd: Option<u64>,
     /// What `pybench status` prints, or why the run cannot be read.
     pub(crate) status: String,
+}
+
+impl SourceInfo {
+    /// A dataset or log, of which only the kind is known before it is indexed.
+    pub(crate) fn of_files(name: &str, kind: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            state: kind.to_owned(),
+            ..Self::default()
+        }
+    }
 }
 
 /// Describes the run in a folder.

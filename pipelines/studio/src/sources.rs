@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use pybench_datasets::inspect_log::log_files;
 use pybench_eval::run::RESULTS;
 use pybench_files::open_regular;
 use pybench_run::{ContentStore, Journal, RunError};
@@ -49,7 +50,7 @@ pub(crate) enum What {
 pub(crate) struct Opened {
     pub(crate) index: Index,
     files: Files,
-    /// Folder of the run; `None` for a dataset.
+    /// Folder of the run; `None` for a dataset or log.
     run: Option<PathBuf>,
     state: Mutex<Digest>,
     saving: Mutex<()>,
@@ -107,12 +108,8 @@ impl Sources {
             }
             What::One { name, source } => match source {
                 TrajectorySource::Run(folder) => vec![self.describe(name, folder)],
-                TrajectorySource::Dataset(_) => vec![SourceInfo {
-                    name: name.clone(),
-                    kind: "dataset".to_owned(),
-                    state: "dataset".to_owned(),
-                    ..SourceInfo::default()
-                }],
+                TrajectorySource::Dataset(_) => vec![SourceInfo::of_files(name, "dataset")],
+                TrajectorySource::InspectLog(_) => vec![SourceInfo::of_files(name, "log")],
             },
         }
     }
@@ -176,11 +173,13 @@ impl Sources {
         delete_older(&self.cache, place.short(), &name);
         let run = match source {
             TrajectorySource::Run(folder) => Some(folder.clone()),
-            TrajectorySource::Dataset(_) => None,
+            TrajectorySource::Dataset(_) | TrajectorySource::InspectLog(_) => None,
         };
         let files = match source {
             TrajectorySource::Run(folder) => Files::Run(ContentStore::open(&folder.join("files"))?),
-            TrajectorySource::Dataset(path) => Files::Dataset(path.join("files")),
+            TrajectorySource::Dataset(path) | TrajectorySource::InspectLog(path) => {
+                Files::Dataset(path.join("files"))
+            }
         };
         Ok(Opened {
             index,
@@ -228,7 +227,13 @@ impl Opened {
     fn path(&self, id: &Digest) -> PathBuf {
         match &self.files {
             Files::Run(store) => store.path(id),
-            Files::Dataset(folder) => folder.join(id.as_str()),
+            Files::Dataset(folder) => {
+                let path = folder.join(&id.as_str()[..2]).join(id.as_str());
+                match path.is_file() {
+                    true => path,
+                    false => folder.join(id.as_str()),
+                }
+            }
         }
     }
 
@@ -239,8 +244,8 @@ impl Opened {
     pub(crate) fn run(&self) -> Result<&Path, RunError> {
         let missing = || {
             RunError::BadInput(
-                "decisions and edits are kept in the journal of a run, and a dataset has none; open the run that it was made \
-                 from"
+                "decisions and edits are kept in the journal of a run, and a dataset or log has none; open the run that it was \
+                 made from"
                     .to_owned(),
             )
         };
@@ -328,6 +333,10 @@ fn state(source: &TrajectorySource) -> Result<Digest, RunError> {
             let mut files = Vec::new();
             dataset_files(path, 0, &mut files)?;
             files.sort();
+            Ok(state_of(&files))
+        }
+        TrajectorySource::InspectLog(path) => {
+            let files = log_files(path).map_err(|error| RunError::BadInput(error.to_string()))?;
             Ok(state_of(&files))
         }
     }
@@ -454,6 +463,12 @@ mod tests {
         std::fs::write(files.join(bad.as_str()), "bad").unwrap();
         let opened = sources.open("d").unwrap().unwrap();
         assert_eq!(opened.file(&good).unwrap(), b"good");
+        // As `shard` writes them: by the first digits of their names.
+        let nested = Digest::of_bytes(b"nested");
+        let part = files.join(&nested.as_str()[..2]);
+        std::fs::create_dir_all(&part).unwrap();
+        std::fs::write(part.join(nested.as_str()), "nested").unwrap();
+        assert_eq!(opened.file(&nested).unwrap(), b"nested");
         for (id, why) in [(&bad, "damaged"), (&Digest::of_bytes(b"none"), "not part")] {
             let error = opened.file(id).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

@@ -16,7 +16,7 @@ use std::path::Path;
 use crate::RunError;
 
 pub(crate) use self::bucket::BucketPath;
-pub use self::bucket::local_copy;
+pub use self::bucket::{local_copy, local_copy_of};
 pub use self::folder::FolderStore;
 pub use self::s3::{ObjectServer, S3Store};
 

@@ -30,7 +30,9 @@ const of = (name: string) => `/api/data/${encodeURIComponent(name)}`;
 export const sources = () => json<SourceInfo[]>("/api/data");
 export const facets = (name: string) => json<Facet[]>(`${of(name)}/facets`);
 export const page = (name: string, query: URLSearchParams) => json<Page>(`${of(name)}?${query}`);
-export const view = (name: string, number: number) => json<View>(`${of(name)}/${number}`);
+/** A trajectory; of a long one the page that has this turn. */
+export const view = (name: string, number: number, turn = 1) => json<View>(`${of(name)}/${number}?turn=${turn}`);
+export const rawAddress = (name: string, number: number) => `${of(name)}/${number}/raw`;
 export const raw = async (name: string, number: number) =>
   JSON.stringify(await json<unknown>(`${of(name)}/${number}/raw`), null, 1);
 export const fileAddress = (name: string, file: FileView) =>

@@ -277,6 +277,8 @@ export interface View {
   files: FileView[];
   reference: string;
   turns: TurnView[];
+  first_turn: number;
+  turn_count: number;
   outputs: FileView[];
   verdict: Verdict | null;
   evaluation: EvaluationView | null;

@@ -92,14 +92,28 @@ impl std::fmt::Display for BucketPath {
 /// # Errors
 /// [`RunError::BadInput`] if there is nothing of that name; [`RunError::Store`] if the server does not answer.
 pub fn local_copy(path: &Path, cache: &Path) -> Result<Option<PathBuf>, RunError> {
+    local_copy_of(path, cache, |_| true)
+}
+
+/// As [`local_copy`], with those files alone whose path below the folder is wanted; it is empty for a file that is named
+/// itself.
+///
+/// # Errors
+/// As [`local_copy`].
+pub fn local_copy_of(
+    path: &Path,
+    cache: &Path,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Option<PathBuf>, RunError> {
     let Some(asked) = BucketPath::of(path) else {
         return Ok(None);
     };
     let store = asked.store()?;
-    let objects = objects(&store)?;
+    let mut objects = objects(&store)?;
+    objects.retain(|object| is_wanted(&object.name));
     if objects.is_empty() {
         return Err(RunError::BadInput(format!(
-            "{asked}: there is neither a file nor a folder with files of this name in the bucket"
+            "{asked}: there is neither such a file nor a folder with files that can be read here"
         )));
     }
     let id = Digest::of_json(&(asked.to_string(), &objects));

@@ -1,9 +1,13 @@
 //! `pybench studio` over a real run and its dataset, by HTTP and in a browser.
 
+mod accessibility;
 mod browser;
 mod compare;
 mod edit;
 mod hostile;
+mod inspect_log;
+mod long;
+mod remote;
 mod review;
 mod webdriver;
 
@@ -34,9 +38,15 @@ struct Studio {
 impl Studio {
     /// Starts it with these arguments, and takes the cookie of its link.
     async fn start(args: &[&Path]) -> Self {
+        Self::start_with(args, &[]).await
+    }
+
+    /// As [`Studio::start`], with these environment variables.
+    async fn start_with(args: &[&Path], variables: &[(&str, &str)]) -> Self {
         let cache = tempfile::tempdir().unwrap();
         let mut command = crate::support::pybench("studio");
         command.args(args).env("PYBENCH_CACHE", cache.path());
+        command.envs(variables.iter().copied());
         // Edited turns run in the environment of the other tests.
         if let Some(root) = environment_root() {
             command.env("PYBENCH_ENV", root);
