@@ -15,6 +15,7 @@ use pybench_types::id::Digest;
 
 use crate::index::Index;
 use crate::runs::{SourceInfo, describe};
+use crate::watch::Watchers;
 
 /// Maximum size of a file that is sent, bytes.
 const MAX_FILE: u64 = 64 << 20;
@@ -33,6 +34,7 @@ pub(crate) struct Sources {
     cache: PathBuf,
     open: Mutex<HashMap<String, Arc<Opened>>>,
     described: Mutex<HashMap<String, (Digest, SourceInfo)>>,
+    watchers: Arc<Watchers>,
 }
 
 /// What was asked for.
@@ -85,6 +87,7 @@ impl Sources {
             cache,
             open,
             described,
+            watchers: Arc::default(),
         }
     }
 
@@ -131,22 +134,60 @@ impl Sources {
         info
     }
 
+    /// What pages follow.
+    pub(crate) fn watchers(&self) -> &Arc<Watchers> {
+        &self.watchers
+    }
+
+    /// The folder that has all runs; `None` if only one source was asked for.
+    pub(crate) fn runs_dir(&self) -> Option<&Path> {
+        match &self.what {
+            What::Runs(folder) => Some(folder),
+            What::One { .. } => None,
+        }
+    }
+
+    /// The source with this name, without an index.
+    pub(crate) fn find(&self, name: &str) -> Option<TrajectorySource> {
+        match &self.what {
+            What::Runs(folder) => {
+                let is_known = run_names(folder).iter().any(|known| known == name);
+                is_known.then(|| TrajectorySource::Run(folder.join(name)))
+            }
+            What::One {
+                name: known,
+                source,
+            } => (known == name).then(|| match source {
+                TrajectorySource::Run(folder) => TrajectorySource::Run(folder.clone()),
+                TrajectorySource::Dataset(path) => TrajectorySource::Dataset(path.clone()),
+            }),
+        }
+    }
+
+    /// The run folders, by name.
+    pub(crate) fn run_folders(&self) -> Vec<(String, PathBuf)> {
+        match &self.what {
+            What::Runs(folder) => {
+                let names = run_names(folder).into_iter();
+                names
+                    .map(|name| (name.clone(), folder.join(name)))
+                    .collect()
+            }
+            What::One { name, source } => match source {
+                TrajectorySource::Run(folder) => vec![(name.clone(), folder.clone())],
+                TrajectorySource::Dataset(_) => Vec::new(),
+            },
+        }
+    }
+
     /// Opens a source; `None` if there is none of that name.
     ///
     /// # Errors
     /// The source cannot be read or has no trajectories; its index cannot be written.
     pub(crate) fn open(&self, name: &str) -> Result<Option<Arc<Opened>>, RunError> {
-        match &self.what {
-            What::Runs(folder) if run_names(folder).iter().any(|known| known == name) => {
-                let source = TrajectorySource::Run(folder.join(name));
-                self.current(name, &source).map(Some)
-            }
-            What::One {
-                name: known,
-                source,
-            } if known == name => self.current(name, source).map(Some),
-            _ => Ok(None),
-        }
+        let source = self.find(name);
+        let opened = source.map(|source| self.current(name, &source));
+        opened.transpose()
     }
 
     /// The source with an index of what it has now, or had a moment ago.
@@ -324,12 +365,7 @@ fn state(source: &TrajectorySource) -> Result<Digest, RunError> {
                 false => Ok(Digest::of_json(&(files, describe("", folder).status))),
             }
         }
-        TrajectorySource::Dataset(path) => {
-            let mut files = Vec::new();
-            dataset_files(path, 0, &mut files)?;
-            files.sort();
-            Ok(state_of(&files))
-        }
+        TrajectorySource::Dataset(path) => Ok(state_of(&files_of_dataset(path)?)),
     }
 }
 
@@ -343,6 +379,17 @@ fn run_files(folder: &Path) -> Vec<PathBuf> {
         RESULTS,
     ];
     names.map(|name| folder.join(name)).to_vec()
+}
+
+/// The files of a dataset that have its rows, sorted.
+///
+/// # Errors
+/// A folder cannot be read, or the dataset has too many folders or files.
+pub(crate) fn files_of_dataset(path: &Path) -> Result<Vec<PathBuf>, RunError> {
+    let mut files = Vec::new();
+    dataset_files(path, 0, &mut files)?;
+    files.sort();
+    Ok(files)
 }
 
 /// The rows of a dataset, in files of any depth; input files are named by their content and need no look.
@@ -368,7 +415,7 @@ fn dataset_files(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<
     Ok(())
 }
 
-fn state_of(files: &[PathBuf]) -> Digest {
+pub(crate) fn state_of(files: &[PathBuf]) -> Digest {
     let state = files.iter().map(|file| {
         let metadata = std::fs::metadata(file).ok();
         let changed = metadata.as_ref().and_then(|found| found.modified().ok());
