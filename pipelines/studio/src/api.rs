@@ -21,7 +21,6 @@ use crate::edit::routes::{self, Studio};
 use crate::handlers::{ApiError, blocking, not_found, with_source};
 use crate::index::{Facet, ListQuery, Page};
 use crate::own_address;
-use crate::review;
 use crate::runs::SourceInfo;
 use crate::sources::Sources;
 use crate::{live, recipe_view, results};
@@ -58,15 +57,8 @@ async fn page(
     Path(name): Path<String>,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<Page>, ApiError> {
-    let Query(mut query) = query?;
-    with_source(sources, name, move |opened| {
-        if !query.review.is_empty() {
-            let reviews = review::read_all(opened.run()?)?;
-            query.ids = review::filter(&reviews, &query.review, &query.reviewer)?;
-        }
-        Ok(Json(opened.index.page(&query)?))
-    })
-    .await
+    let Query(query) = query?;
+    with_source(sources, name, move |opened| Ok(Json(opened.page(query)?))).await
 }
 
 async fn facets(

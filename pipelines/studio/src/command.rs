@@ -15,7 +15,9 @@ use tokio::net::TcpListener;
 use crate::access::Token;
 use crate::api::router;
 use crate::assets;
+use crate::desktop;
 use crate::edit::forks::Forks;
+use crate::export::{self, ExportArgs};
 use crate::sources::{Sources, What};
 
 /// Maximum number of open connections.
@@ -25,7 +27,10 @@ const HEAD: Duration = Duration::from_secs(15);
 
 /// Look at runs and datasets in the browser: lists, filters, search, each trajectory with its verdict
 #[derive(Clone, Debug, clap::Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct StudioArgs {
+    #[command(subcommand)]
+    pub action: Option<Action>,
     /// Run or evaluation (name or folder), or dataset (folder, .parquet, .jsonl or .json file) [default: all runs]
     #[arg(value_name = "WHAT")]
     pub what: Option<PathBuf>,
@@ -35,6 +40,9 @@ pub struct StudioArgs {
     /// Additional host name that browsers use for the studio; may be repeated
     #[arg(long, value_name = "NAME")]
     pub host: Vec<String>,
+    /// Print the link only [default: also open it in the browser, where there is a desktop]
+    #[arg(long)]
+    pub no_open: bool,
     /// Directory with the run folders [default: data/runs in the project]
     #[arg(long, value_name = "DIR")]
     pub runs_dir: Option<PathBuf>,
@@ -42,12 +50,49 @@ pub struct StudioArgs {
     pub log: LogArgs,
 }
 
-/// Serves the studio until Ctrl-C.
+/// What to do instead of serving.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Action {
+    /// Write leaderboards, task pages and chosen trajectories as a site for a static host
+    Export(ExportArgs),
+}
+
+/// Serves the studio until Ctrl-C, or writes a site.
 ///
 /// # Errors
 /// [`RunError::BadInput`] if the run or dataset does not exist or is empty, or the address is no loopback address;
-/// [`RunError::Environment`] if the address cannot be used.
+/// [`RunError::Environment`] if the address cannot be used;
+/// those of an export.
 pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
+    match &args.action {
+        Some(Action::Export(args)) => write_site(args).await,
+        None => serve(args, process).await,
+    }
+}
+
+async fn write_site(args: &ExportArgs) -> Result<(), RunError> {
+    let args = args.clone();
+    let written = tokio::task::spawn_blocking(move || {
+        let what = what(args.what.as_deref(), &runs_dir(args.runs_dir.as_deref()))?;
+        let sources = Sources::new(what, cache());
+        print(&export::run(&args, &sources)?)
+    });
+    let failed = |error| RunError::Internal(format!("the export failed: {error}"));
+    written.await.map_err(failed)?
+}
+
+/// The folder of the run folders.
+fn runs_dir(given: Option<&Path>) -> PathBuf {
+    let root = project_root(Path::new("."));
+    given.map_or_else(|| default_runs_dir(root.as_deref()), Path::to_owned)
+}
+
+/// The folder of the indexes.
+fn cache() -> PathBuf {
+    default_cache_dir().join("studio")
+}
+
+async fn serve(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
     if !args.address.ip().is_loopback() {
         return Err(RunError::BadInput(format!(
             "--address {}: other machines could reach it, and the studio encrypts nothing. Give 127.0.0.1:PORT, and forward \
@@ -55,11 +100,8 @@ pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
             args.address
         )));
     }
-    let root = project_root(Path::new("."));
-    let runs_dir = args.runs_dir.clone();
-    let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
-    let what = what(args.what.as_deref(), &runs_dir)?;
-    let sources = Arc::new(Sources::new(what, default_cache_dir().join("studio")));
+    let what = what(args.what.as_deref(), &runs_dir(args.runs_dir.as_deref()))?;
+    let sources = Arc::new(Sources::new(what, cache()));
     if let Some(name) = sources.only() {
         sources.open(name)?;
     }
@@ -71,18 +113,7 @@ pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
     })?;
     let address = listener.local_addr().map_err(RunError::io("listening"))?;
     let token = Token::new(address.port());
-    if !assets::are_built() {
-        tracing::warn!(
-            "the web app is not part of this program: only the data are served, at /api/data. pipelines/studio/web/build \
-             builds the app; then compile again"
-        );
-    }
-    let page = sources.only().map(|name| format!("data/{}", encoded(name)));
-    print(&format!(
-        "http://{address}/{}?token={}\nOpen this link in a browser on this machine. Ctrl-C ends the studio.\n",
-        page.unwrap_or_default(),
-        token.text()
-    ))?;
+    announce(args, address, &sources, &token)?;
     let server = HttpServer {
         // The token is checked by `access`, since browsers send it as a cookie.
         tokens: None,
@@ -91,9 +122,44 @@ pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
         connections: CONNECTIONS,
         head: HEAD,
     };
-    let stop = process.interrupt.wait(Urgency::Finish);
+    let watchers = sources.watchers().clone();
+    let stop = async move {
+        process.interrupt.wait(Urgency::Finish).await;
+        // The server waits for all answers, and pages that follow a run get one without an end.
+        watchers.end();
+    };
     let router = router(sources, Arc::new(Forks::new()), token);
     Ok(server.serve(listener, router, stop).await?)
+}
+
+/// Prints the link, and opens it where there is a desktop.
+fn announce(
+    args: &StudioArgs,
+    address: SocketAddr,
+    sources: &Sources,
+    token: &Token,
+) -> Result<(), RunError> {
+    if !assets::are_built() {
+        tracing::warn!(
+            "the web app is not part of this program: only the data are served, at /api/data. pipelines/studio/web/build \
+             builds the app; then compile again"
+        );
+    }
+    let page = sources.only().map(|name| format!("data/{}", encoded(name)));
+    let page = format!("http://{address}/{}", page.unwrap_or_default());
+    let opens = !args.no_open && desktop::is_there();
+    let advice = match opens {
+        true => "The browser opens; the link works in any browser on this machine.",
+        false => "Open this link in a browser on this machine.",
+    };
+    let secret = token.text();
+    print(&format!(
+        "{page}?token={secret}\n{advice} Ctrl-C ends the studio.\n"
+    ))?;
+    if opens {
+        desktop::open(&format!("{page}?once={}", token.one_time_code()));
+    }
+    Ok(())
 }
 
 /// What is opened, and its name in addresses.

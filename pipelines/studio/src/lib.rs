@@ -24,6 +24,8 @@
 //! | [`access`] | who may ask: the token of the opening link, then a cookie |
 //! | [`own_address`] | the data of each page at the page's own address |
 //! | [`assets`] | the web app |
+//! | [`export`] | a site for a static host: leaderboards, task pages, trajectories |
+//! | [`desktop`] | the browser of the desktop |
 //! | [`handlers`] | what the routes share |
 //! | [`api`] | the routes |
 //! | [`command`] | the arguments |
@@ -34,8 +36,10 @@ mod api;
 mod assets;
 pub mod command;
 mod compare;
+mod desktop;
 mod edit;
 mod evaluation;
+mod export;
 mod file_types;
 mod handlers;
 mod index;

@@ -13,7 +13,8 @@ use pybench_run::{ContentStore, Journal, RunError};
 use pybench_show::TrajectorySource;
 use pybench_types::id::Digest;
 
-use crate::index::Index;
+use crate::index::{Index, ListQuery, Page};
+use crate::review;
 use crate::runs::{SourceInfo, describe};
 use crate::watch::Watchers;
 
@@ -308,6 +309,18 @@ impl Opened {
             *lock(&self.state) = now;
         }
         Ok(())
+    }
+
+    /// A page of the list, with the decisions that it is filtered by.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if the query is invalid; the index or the journal cannot be read.
+    pub(crate) fn page(&self, mut query: ListQuery) -> Result<Page, RunError> {
+        if !query.review.is_empty() {
+            let reviews = review::read_all(self.run()?)?;
+            query.ids = review::filter(&reviews, &query.review, &query.reviewer)?;
+        }
+        self.index.page(&query)
     }
 
     /// The content store of a run; `None` for a dataset.

@@ -10,7 +10,7 @@ use super::*;
 use crate::sources::What;
 
 struct Studio {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     app: Router,
     token: Token,
     file: Digest,
@@ -35,7 +35,7 @@ fn studio() -> Studio {
     let token = Token::new(80);
     let app = router(sources, Arc::new(Forks::new()), token.clone());
     Studio {
-        _folder: folder,
+        folder,
         app,
         token,
         file,
@@ -247,7 +247,7 @@ fn evaluations() -> Studio {
     let sources = Sources::new(What::Runs(runs), folder.path().join("cache"));
     let token = Token::new(80);
     Studio {
-        _folder: folder,
+        folder,
         app: router(Arc::new(sources), Arc::new(Forks::new()), token.clone()),
         token,
         file: Digest::of_bytes(b""),
@@ -488,4 +488,109 @@ async fn datasets_take_no_decisions() {
     for path in ["/api/data/d/reviews", "/api/data/d?review=undecided"] {
         assert_eq!(dataset.get(path).await.0, StatusCode::BAD_REQUEST, "{path}");
     }
+}
+
+#[tokio::test]
+async fn a_code_opens_the_studio_once() {
+    let studio = studio();
+    let code = studio.token.one_time_code();
+    let wrong = studio.ask(&format!("/?once={}", "0".repeat(64)), &[]).await;
+    assert_eq!(wrong.0, StatusCode::UNAUTHORIZED);
+    let link = format!("/data/d?once={code}");
+    let (status, headers, _) = studio.ask(&link, &[]).await;
+    assert_eq!(
+        (status, &headers["location"]),
+        (StatusCode::SEE_OTHER, &"/data/d".parse().unwrap())
+    );
+    let cookie = headers["set-cookie"].to_str().unwrap();
+    let pair = cookie.split(';').next().unwrap();
+    let (status, ..) = studio.ask("/api/data/d", &[("cookie", pair)]).await;
+    assert_eq!(status, StatusCode::OK);
+    // A person who reads the arguments of the browser comes too late. The code is no token either.
+    assert_eq!(studio.ask(&link, &[]).await.0, StatusCode::UNAUTHORIZED);
+    let as_token = format!("/?token={code}");
+    assert_eq!(studio.ask(&as_token, &[]).await.0, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn recipes_status_and_results_are_answered() {
+    let studio = evaluations();
+    for (name, samples) in [("x", 1), ("y", 4)] {
+        let recipe = format!("name = 'same'\n[rollout]\nsamples = {samples}\n");
+        let path = studio
+            .folder
+            .path()
+            .join("runs")
+            .join(name)
+            .join("recipe.toml");
+        std::fs::write(path, recipe).unwrap();
+    }
+    let recipe = studio.json("/api/data/x/recipe?beside=y").await;
+    let differing = recipe["keys"].as_array().unwrap().iter();
+    let differing: Vec<&Value> = differing.filter(|key| key["differs"] == true).collect();
+    let expected = json!({"key": "rollout.samples", "value": "1", "other": "4", "differs": true});
+    assert_eq!(differing, [&expected]);
+    assert_eq!(
+        studio.json("/api/data/x/status").await["info"]["kind"],
+        "evaluation"
+    );
+    let results = studio.json("/api/results").await;
+    let boards = results["leaderboards"].as_array().unwrap();
+    let own = boards.iter().find(|board| board["suite"] == "s").unwrap();
+    let runs = [0_usize, 1].map(|at| own["entries"][at]["run"].clone());
+    assert_eq!(json!(runs), json!(["x", "y"]));
+    assert_eq!(studio.json("/api/results/training").await, json!([]));
+    for path in [
+        "/api/data/z/status",
+        "/api/data/z/recipe",
+        "/api/data/z/events",
+        "/api/data/x/statistics",
+    ] {
+        assert_eq!(studio.get(path).await.0, StatusCode::NOT_FOUND, "{path}");
+    }
+    let dataset = self::studio();
+    for path in [
+        "/api/data/d/status",
+        "/api/data/d/events",
+        "/api/data/d/recipe",
+    ] {
+        assert_eq!(dataset.get(path).await.0, StatusCode::BAD_REQUEST, "{path}");
+    }
+    assert_eq!(
+        dataset.json("/api/data/d/statistics").await["conversations"],
+        1
+    );
+}
+
+#[tokio::test]
+async fn events_follow_the_list_of_runs() {
+    use futures::StreamExt as _;
+    let studio = evaluations();
+    let bearer = format!("Bearer {}", studio.token.text());
+    let request = Request::get("/api/events").header("authorization", &bearer);
+    let request = request.body(Body::empty()).unwrap();
+    let response = studio.app.clone().oneshot(request).await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let mut pieces = response.into_body().into_data_stream();
+    let next = async |pieces: &mut axum::body::BodyDataStream| {
+        let piece = pieces.next().await.unwrap().unwrap();
+        let text = String::from_utf8(piece.to_vec()).unwrap();
+        let data = text.trim().strip_prefix("data: ").unwrap().to_owned();
+        serde_json::from_str::<Value>(&data).unwrap()
+    };
+    let names = |list: &Value| -> Vec<String> {
+        let list = list.as_array().unwrap().iter();
+        list.map(|run| run["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names(&next(&mut pieces).await), ["x", "y"]);
+    let added = studio.folder.path().join("runs/added");
+    std::fs::create_dir_all(&added).unwrap();
+    crate::evaluation::tests::write(&added, &[("m", "1", Some(true))]);
+    // The order is that of the names. An event may find the folder half written.
+    let mut list = next(&mut pieces).await;
+    while list[0]["trajectories"] != 1 {
+        list = next(&mut pieces).await;
+    }
+    assert_eq!(names(&list), ["added", "x", "y"]);
 }
