@@ -128,7 +128,7 @@ fn of_funnel(name: &str, funnel: &Funnel, lost: u64, running: bool) -> SourceInf
 }
 
 /// Whether a process works on the run. A process that starts at this moment waits for the lock.
-fn is_locked(folder: &Path) -> bool {
+pub(crate) fn is_locked(folder: &Path) -> bool {
     let lock = File::open(folder.join("lock"));
     let free = lock.map(|lock| lock.try_lock_shared());
     matches!(free, Ok(Err(std::fs::TryLockError::WouldBlock)))

@@ -15,7 +15,7 @@ use pybench_types::id::Digest;
 
 use crate::index::{Index, ListQuery, Page};
 use crate::review;
-use crate::runs::{SourceInfo, describe};
+use crate::runs::{SourceInfo, describe, is_locked};
 use crate::watch::Watchers;
 
 /// Maximum size of a file that is sent, bytes.
@@ -23,7 +23,7 @@ const MAX_FILE: u64 = 64 << 20;
 /// Maximum number of files of a dataset, and depth of its folders.
 const MAX_FILES: usize = 10_000;
 const MAX_DEPTH: usize = 8;
-/// The least time between two indexes of a run that goes on.
+/// The least time between two indexes of a source.
 const MIN_AGE: Duration = Duration::from_secs(2);
 /// An index is used for this many times the time that it took, so that a large run that goes on is not always indexed.
 const AGE_FACTOR: u32 = 20;
@@ -197,7 +197,7 @@ impl Sources {
         let state = state(source)?;
         if let Some(known) = open.get(name) {
             let since = known.since.elapsed();
-            if known.state() == state || since < MIN_AGE.max(known.took * AGE_FACTOR) {
+            if known.state() == state || since < max_age(source, known.took) {
                 return Ok(known.clone());
             }
         }
@@ -343,6 +343,14 @@ impl Opened {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long an index is used after its source has changed. Once no process works on a run, the next index is the last one.
+fn max_age(source: &TrajectorySource, took: Duration) -> Duration {
+    match source {
+        TrajectorySource::Run(folder) if !is_locked(folder) => MIN_AGE,
+        _ => MIN_AGE.max(took * AGE_FACTOR),
+    }
 }
 
 /// Names of the run folders in `folder`.
