@@ -63,8 +63,7 @@ impl From<&Survey> for DatasetStatistics {
             title: title.to_owned(),
             bars: counts.into_iter().map(bar).take(MAX_BARS).collect(),
         };
-        let largest_first = |title: &str, counts: Vec<(&String, &usize)>| {
-            let mut counts = counts;
+        let largest_first = |title: &str, mut counts: Vec<(&String, &usize)>| {
             counts.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), (*name).clone()));
             let counts = counts.into_iter();
             in_order(title, counts.map(|(name, n)| (name.clone(), *n)).collect())

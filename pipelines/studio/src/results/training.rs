@@ -265,13 +265,13 @@ fn read_text(path: &Path) -> Option<String> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use serde_json::json;
 
     use super::*;
 
     /// Writes the folder of a training run of these steps, which ended.
-    pub(crate) fn write(folder: &Path, steps: u64) {
+    fn write(folder: &Path, steps: u64) {
         fs::create_dir_all(folder).unwrap();
         let lines = |rows: Vec<Value>| {
             let lines = rows.iter().map(|row| format!("{row}\n"));
