@@ -11,6 +11,7 @@ use pybench_run::project::{default_runs_dir, project_root};
 use pybench_run::{RunError, Urgency, default_cache_dir};
 use pybench_show::TrajectorySource;
 use tokio::net::TcpListener;
+use tokio::task::JoinError;
 
 use crate::access::Token;
 use crate::api::router;
@@ -61,8 +62,7 @@ pub enum Action {
 ///
 /// # Errors
 /// [`RunError::BadInput`] if the run or dataset does not exist or is empty, or the address is no loopback address;
-/// [`RunError::Environment`] if the address cannot be used;
-/// those of an export.
+/// [`RunError::Environment`] if the address cannot be used; those of an export.
 pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
     match &args.action {
         Some(Action::Export(args)) => write_site(args).await,
@@ -77,7 +77,7 @@ async fn write_site(args: &ExportArgs) -> Result<(), RunError> {
         let sources = Sources::new(what, cache());
         print(&export::run(&args, &sources)?)
     });
-    let failed = |error| RunError::Internal(format!("the export failed: {error}"));
+    let failed = |error: JoinError| RunError::Internal(format!("the export failed: {error}"));
     written.await.map_err(failed)?
 }
 
