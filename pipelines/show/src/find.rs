@@ -21,6 +21,7 @@ const SHORTEST_ID: usize = 8;
 const MAX_QUERY: usize = 60;
 
 /// A run, a dataset or a log to read trajectories from.
+#[derive(Clone, Debug)]
 pub enum TrajectorySource {
     /// Folder of a run.
     Run(PathBuf),

@@ -45,7 +45,7 @@ pub use executor::{
 };
 pub use folded_log::FoldedLog;
 pub use folder::{RunFolder, lock_within};
-pub use frozen_recipe::WhenChanged;
+pub use frozen_recipe::{WhenChanged, recipe_values};
 pub use in_flight::InFlight;
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{

@@ -1,7 +1,8 @@
 /** Asks the server. `types.ts` has the types of its answers. */
 
 import type {
-  Comparison, Facet, FileView, ForkRequest, ForkView, Page, PairView, Review, ReviewSummary, SaveRequest, SourceInfo, View, WrittenTurn,
+  Comparison, DatasetStatistics, Facet, FileView, ForkRequest, ForkView, Page, PairView, RecipeView, Results, Review, ReviewSummary, SaveRequest,
+  SourceInfo, TrainingRun, View, WrittenTurn,
 } from "./types";
 
 /** Asks the server; throws its message if it refuses. */
@@ -28,6 +29,15 @@ const json = async <T>(path: string, init?: RequestInit): Promise<T> => (await a
 const of = (name: string) => `/api/data/${encodeURIComponent(name)}`;
 
 export const sources = () => json<SourceInfo[]>("/api/data");
+/** Where the server sends the list of runs, or the status of one, whenever it has changed. */
+export const listEvents = "/api/events";
+export const statusEvents = (name: string) => `${of(name)}/events`;
+/** The recipe of a run, and that of another one beside it. */
+export const recipe = (name: string, beside: string) =>
+  json<RecipeView>(`${of(name)}/recipe${beside ? `?beside=${encodeURIComponent(beside)}` : ""}`);
+export const results = () => json<Results>("/api/results");
+export const trainingRuns = () => json<TrainingRun[]>("/api/results/training");
+export const statistics = (name: string) => json<DatasetStatistics>(`${of(name)}/statistics`);
 export const facets = (name: string) => json<Facet[]>(`${of(name)}/facets`);
 export const page = (name: string, query: URLSearchParams) => json<Page>(`${of(name)}?${query}`);
 /** A trajectory; of a long one the page that has this turn. */
