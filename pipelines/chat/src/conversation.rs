@@ -502,3 +502,7 @@ fn check_name(name: &str) -> Result<(), RunError> {
         line(name)
     )))
 }
+
+#[cfg(test)]
+#[path = "conversation_tests.rs"]
+mod tests;
