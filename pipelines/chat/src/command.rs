@@ -3,17 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pybench_attempts::model_server;
-use pybench_eval::run::{AgentChoice, EvalRecipe};
-use pybench_interpreter::InterpreterChoice;
+use pybench_eval::run::AgentChoice;
 use pybench_run::cli::{LogArgs, print};
-use pybench_run::project::{default_runs_dir, find_recipe, project_root};
-use pybench_run::{Budget, FormatChoice, Rollout, RunError, closest};
+use pybench_run::project::{default_runs_dir, project_root};
+use pybench_run::{FormatChoice, RunError};
 use pybench_types::text::line;
 
+use crate::agents::{self, checkpoint, of_agent};
 use crate::conversation::{Conversation, Tools};
 use crate::grade;
-use crate::history::{History, Listed};
+use crate::history::{FOLDER, History, Listed};
 use crate::model::ChatAgent;
 use crate::settings::Settings;
 use crate::terminal::Terminal;
@@ -21,13 +20,6 @@ use crate::terminal::images::ImageProtocol;
 use crate::terminal::input::Input;
 use crate::transcript::Next;
 
-/// Folder of the recipes of evaluations, relative to the project root.
-const RECIPES: &str = "pipelines/recipes/eval";
-/// Folder of the history, relative to the project root.
-const HISTORY: &str = "data/chat";
-/// Number of replies to a message, and tokens of a reply, of a model that is not an agent of a recipe.
-const MAX_TURNS: u32 = 20;
-const MAX_TOKENS: u32 = 2048;
 /// What `--resume` without a value stands for.
 const LAST: &str = "last";
 
@@ -105,9 +97,7 @@ pub async fn run(args: &ChatArgs) -> Result<(), RunError> {
     let root = project_root(Path::new("."));
     let root = root.unwrap_or_else(|| PathBuf::from("."));
     let folder = args.history.clone();
-    let history = Arc::new(History::open(
-        &folder.unwrap_or_else(|| root.join(HISTORY)),
-    )?);
+    let history = Arc::new(History::open(&folder.unwrap_or_else(|| root.join(FOLDER)))?);
     if args.list {
         return print(&listed(&history.list()?));
     }
@@ -184,7 +174,10 @@ async fn tools(settings: &Settings, root: &Path) -> Result<Tools, RunError> {
 
 fn settings(args: &ChatArgs, root: &Path, runs_dir: &Path) -> Result<Settings, RunError> {
     let mut settings = match (&args.agent, &args.model) {
-        (Some(agent), _) => of_recipe(args, agent, root)?,
+        (Some(agent), _) => {
+            let recipe = args.recipe.as_deref();
+            agents::of_recipe(recipe.unwrap_or(Path::new(agents::RECIPE)), agent, root)?
+        }
         (None, Some(model)) => of_model(args, model, root),
         (None, None) => newest(runs_dir)?,
     };
@@ -192,33 +185,6 @@ fn settings(args: &ChatArgs, root: &Path, runs_dir: &Path) -> Result<Settings, R
     budget.usd = args.usd.or(budget.usd);
     budget.tokens = args.tokens.or(budget.tokens);
     Ok(settings)
-}
-
-/// An agent of a recipe, with the recipe's settings.
-fn of_recipe(args: &ChatArgs, agent: &str, root: &Path) -> Result<Settings, RunError> {
-    let named = args.recipe.as_deref().unwrap_or(Path::new("default"));
-    let path = find_recipe(named, RECIPES, Some(root))?;
-    let mut recipe = EvalRecipe::load(&path)?;
-    let choice = recipe.agents.remove(agent).ok_or_else(|| {
-        let names: Vec<&str> = recipe.agents.keys().map(String::as_str).collect();
-        let hint = closest(agent, names.iter().copied());
-        let hint = hint.map(|best| format!("; did you mean `{best}`?"));
-        RunError::BadInput(format!(
-            "{}: there is no agent `{}`{} (agents: {})",
-            path.display(),
-            line(agent),
-            hint.unwrap_or_default(),
-            names.join(", ")
-        ))
-    })?;
-    Ok(Settings {
-        label: agent.to_owned(),
-        agent: choice,
-        rollout: recipe.rollout,
-        interpreter: recipe.interpreter,
-        budget: recipe.budget,
-        task: None,
-    })
 }
 
 /// The model that `--model` names.
@@ -240,38 +206,11 @@ fn of_model(args: &ChatArgs, model: &str, root: &Path) -> Settings {
     of_agent(model, agent, args.format.unwrap_or(format))
 }
 
-fn of_agent(label: &str, agent: AgentChoice, format: FormatChoice) -> Settings {
-    let mut rollout = Rollout {
-        format,
-        max_turns: MAX_TURNS,
-        ..Rollout::default()
-    };
-    rollout.sampling.max_tokens = MAX_TOKENS;
-    Settings {
-        label: label.to_owned(),
-        agent,
-        rollout,
-        interpreter: InterpreterChoice::default(),
-        budget: Budget::default(),
-        task: None,
-    }
-}
-
 fn gguf(model: String) -> AgentChoice {
     AgentChoice::Gguf {
         model,
         sha256: None,
         context: None,
-        about: None,
-    }
-}
-
-fn checkpoint(model: String) -> AgentChoice {
-    AgentChoice::Checkpoint {
-        model,
-        base: false,
-        dtype: None,
-        engine: Default::default(),
         about: None,
     }
 }
@@ -290,17 +229,13 @@ fn endpoint(args: &ChatArgs, model: &str) -> AgentChoice {
 
 /// The newest checkpoint.
 fn newest(runs_dir: &Path) -> Result<Settings, RunError> {
-    let newest = model_server::newest(runs_dir);
-    let (name, folder) = newest.ok_or_else(|| {
+    agents::newest(runs_dir).ok_or_else(|| {
         RunError::BadInput(format!(
             "there is no checkpoint in {}: name a model with --model (a name at an endpoint, a model folder, a GGUF file), or \
              an agent of a recipe with --agent",
             runs_dir.display()
         ))
-    })?;
-    let folder = std::path::absolute(&folder).unwrap_or(folder);
-    let agent = checkpoint(folder.display().to_string());
-    Ok(of_agent(&name, agent, FormatChoice::Pybench))
+    })
 }
 
 fn runs_dir(args: &ChatArgs, root: &Path) -> PathBuf {

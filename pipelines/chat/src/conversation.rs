@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pybench_agent::format_error;
-use pybench_interpreter::{FileEntry, Interpreter, Session};
+use pybench_interpreter::{FileEntry, Files, Interpreter, Session};
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply, ReplyWatcher, token_bound};
 use pybench_run::{BudgetCap, Price, Reservation, RunError};
 use pybench_types::id::Digest;
@@ -204,7 +204,7 @@ impl Conversation {
                 "there is no message {number}; the conversation has {count}"
             ))
         })?;
-        self.rewind(at).await?;
+        self.rewind(at, live).await?;
         self.send(text, live).await
     }
 
@@ -217,12 +217,12 @@ impl Conversation {
             let text = "there is no message yet";
             return Err(RunError::BadInput(text.to_owned()));
         };
-        self.rewind(at + 1).await?;
+        self.rewind(at + 1, live).await?;
         self.go_on(live).await
     }
 
     /// Keeps the first entries. The session is restored where a cell or file is taken back.
-    async fn rewind(&mut self, keep: usize) -> Result<(), RunError> {
+    async fn rewind(&mut self, keep: usize, live: &Live) -> Result<(), RunError> {
         let Some(dropped) = self.entries.get(keep..).filter(|rest| !rest.is_empty()) else {
             return Ok(());
         };
@@ -230,6 +230,7 @@ impl Conversation {
         let is_stale = dropped.iter().any(changes_session);
         self.append(&Entry::Rewind { keep: keep as u64 })?;
         self.entries.truncate(keep);
+        live.send(Event::Rewound { keep });
         if is_stale {
             self.session.close().await;
         }
@@ -280,6 +281,11 @@ impl Conversation {
         files
             .list("", MAX_DEPTH)
             .map_err(|error| file_error(&error))
+    }
+
+    /// Access to the files of the session, if it runs.
+    pub fn running_files(&mut self) -> Option<Files> {
+        self.session.running()?.files()
     }
 
     /// Opens a regular file of the session; also returns its size.

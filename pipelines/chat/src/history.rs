@@ -15,6 +15,8 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior, pa
 use crate::entry::Entry;
 use crate::settings::Settings;
 
+/// Folder of the history, relative to the project root.
+pub const FOLDER: &str = "data/chat";
 /// Version of the tables.
 const VERSION: i64 = 1;
 /// Time that a statement waits for another process.

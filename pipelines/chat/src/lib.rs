@@ -6,6 +6,7 @@
 //! | [`transcript`] | the messages that the model reads, and what comes next |
 //! | [`history`] | conversations in SQLite, and their files |
 //! | [`settings`] | the agent, limits and task of a conversation |
+//! | [`agents`] | the agents of a recipe, and the newest checkpoint |
 //! | [`model`] | the model of a conversation |
 //! | [`live`] | what happens while the model works, and how a person stops it |
 //! | [`live_session`] | the interpreter of a conversation; restored by replay |
@@ -15,6 +16,7 @@
 //! | [`terminal`] | a conversation in the terminal |
 //! | [`command`] | the arguments of `pybench chat` |
 
+pub mod agents;
 pub mod command;
 pub mod conversation;
 pub mod entry;

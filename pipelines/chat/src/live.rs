@@ -20,6 +20,8 @@ pub enum Event {
     Output(Output),
     /// An entry is on the disk.
     Saved(Entry),
+    /// Only the first entries count.
+    Rewound { keep: usize },
     /// The session is being restored: cell number `cell` of `cells` runs again.
     Restoring { cell: usize, cells: usize },
     /// The session was restored.

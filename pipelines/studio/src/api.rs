@@ -19,6 +19,7 @@ use serde::Deserialize;
 use crate::access::{self, Token};
 use crate::align::PairView;
 use crate::assets;
+use crate::chat::{self, chats::Chats};
 use crate::compare::{CompareQuery, Comparison, compare};
 use crate::edit::forks::Forks;
 use crate::edit::routes::{self, Studio};
@@ -38,9 +39,15 @@ const MAX_PREVIEW: usize = 64 << 10;
 const MAX_BODY: usize = 256 << 10;
 
 /// The routes of the studio, behind its token.
-pub(crate) fn router(sources: Arc<Sources>, forks: Arc<Forks>, token: Token) -> Router {
+pub(crate) fn router(
+    sources: Arc<Sources>,
+    forks: Arc<Forks>,
+    chats: Arc<Chats>,
+    token: Token,
+) -> Router {
     Router::new()
         .merge(routes::router())
+        .merge(chat::routes::router())
         .route("/api/data", get(list))
         .route("/api/data/{name}", get(page))
         .route("/api/data/{name}/facets", get(facets))
@@ -56,7 +63,11 @@ pub(crate) fn router(sources: Arc<Sources>, forks: Arc<Forks>, token: Token) -> 
         .route("/api/compare/pair", get(pair))
         .route("/api/{*rest}", any(unknown_route))
         .fallback_service(get(assets::serve))
-        .with_state(Studio { sources, forks })
+        .with_state(Studio {
+            sources,
+            forks,
+            chats,
+        })
         .layer(from_fn_with_state(token, access::require))
 }
 
@@ -249,6 +260,7 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
+    use crate::chat::chats::ChatPlace;
     use crate::sources::What;
 
     struct Studio {
@@ -256,6 +268,16 @@ mod tests {
         app: Router,
         token: Token,
         file: Digest,
+    }
+
+    /// Conversations in a folder, without agents.
+    fn chats(folder: &std::path::Path) -> Arc<Chats> {
+        Arc::new(Chats::new(ChatPlace {
+            root: folder.to_owned(),
+            history: folder.join("chat"),
+            recipe: folder.join("no-recipe.toml"),
+            runs_dir: folder.join("no-runs"),
+        }))
     }
 
     /// A studio of a dataset with one row and one file.
@@ -275,7 +297,8 @@ mod tests {
         };
         let sources = Arc::new(Sources::new(what, folder.path().join("cache")));
         let token = Token::new(80);
-        let app = router(sources, Arc::new(Forks::new()), token.clone());
+        let chats = chats(folder.path());
+        let app = router(sources, Arc::new(Forks::new()), chats, token.clone());
         Studio {
             _folder: folder,
             app,
@@ -479,9 +502,10 @@ mod tests {
         }
         let sources = Sources::new(What::Runs(runs), folder.path().join("cache"));
         let token = Token::new(80);
+        let (sources, chats) = (Arc::new(sources), chats(folder.path()));
         Studio {
             _folder: folder,
-            app: router(Arc::new(sources), Arc::new(Forks::new()), token.clone()),
+            app: router(sources, Arc::new(Forks::new()), chats, token.clone()),
             token,
             file: Digest::of_bytes(b""),
         }

@@ -48,11 +48,16 @@ fn data_address(uri: &Uri) -> Option<String> {
     let query = query.unwrap_or_default();
     match uri.path() {
         "/" => Some(format!("/api/data{query}")),
+        "/chat" => Some(format!("/api/chats{query}")),
         path if path.starts_with("/data/") => Some(format!("/api{path}{query}")),
         path @ ("/compare" | "/compare/pair") => Some(format!("/api{path}{query}")),
-        path => path
-            .strip_prefix("/review/")
-            .map(|rest| format!("/api/data/{rest}{query}")),
+        path => {
+            let reviewed = path.strip_prefix("/review/");
+            let chat = path.strip_prefix("/chat/");
+            reviewed
+                .map(|rest| format!("/api/data/{rest}{query}"))
+                .or(chat.map(|rest| format!("/api/chats/{rest}{query}")))
+        }
     }
 }
 

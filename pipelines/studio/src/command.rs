@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use crate::access::Token;
 use crate::api::router;
 use crate::assets;
+use crate::chat::chats::{ChatPlace, Chats};
 use crate::edit::forks::Forks;
 use crate::sources::{Sources, What};
 
@@ -38,6 +39,12 @@ pub struct StudioArgs {
     /// Directory with the run folders [default: data/runs in the project]
     #[arg(long, value_name = "DIR")]
     pub runs_dir: Option<PathBuf>,
+    /// Recipe of `pybench eval` with the agents to chat with: a file, or the name of one that comes with pybench
+    #[arg(long, value_name = "RECIPE", default_value = pybench_chat::agents::RECIPE)]
+    pub chat_recipe: PathBuf,
+    /// Folder of the conversations [default: data/chat in the project]
+    #[arg(long, value_name = "DIR")]
+    pub chat_history: Option<PathBuf>,
     #[command(flatten)]
     pub log: LogArgs,
 }
@@ -91,9 +98,26 @@ pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
         connections: CONNECTIONS,
         head: HEAD,
     };
-    let stop = process.interrupt.wait(Urgency::Finish);
-    let router = router(sources, Arc::new(Forks::new()), token);
+    let chats = Arc::new(Chats::new(chat_place(args, root, &runs_dir)));
+    let router = router(sources, Arc::new(Forks::new()), chats.clone(), token);
+    let stop = async {
+        process.interrupt.wait(Urgency::Finish).await;
+        // Pages that wait for a change are answered.
+        chats.close_all();
+    };
     Ok(server.serve(listener, router, stop).await?)
+}
+
+/// Where conversations are kept, and whom they are with.
+fn chat_place(args: &StudioArgs, root: Option<PathBuf>, runs_dir: &Path) -> ChatPlace {
+    let root = root.unwrap_or_else(|| PathBuf::from("."));
+    let history = args.chat_history.clone();
+    ChatPlace {
+        history: history.unwrap_or_else(|| root.join(pybench_chat::history::FOLDER)),
+        recipe: args.chat_recipe.clone(),
+        runs_dir: runs_dir.to_owned(),
+        root,
+    }
 }
 
 /// What is opened, and its name in addresses.

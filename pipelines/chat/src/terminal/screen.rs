@@ -62,6 +62,7 @@ impl Screen {
             }
             Event::Output(output) => self.output(output),
             Event::Saved(entry) => self.saved(entry),
+            Event::Rewound { .. } => Ok(()),
             Event::Restoring { cell, cells } => {
                 if *cell == 1 {
                     self.note(&format!("restoring the session: {cells} cells run again"));
