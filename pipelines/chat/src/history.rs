@@ -288,8 +288,8 @@ impl History {
     /// The history cannot be written.
     pub fn settle(&self, call: &ReservedCall, cost: Reservation) -> Result<(), RunError> {
         let update = "UPDATE call SET micro_usd = ?2, tokens = ?3, settled = 1 WHERE number = ?1";
-        let values = params![call.0, bounded(cost.micro_usd), bounded(cost.tokens)];
-        self.with(|connection| connection.execute(update, values))?;
+        let (micro_usd, tokens) = (bounded(cost.micro_usd), bounded(cost.tokens));
+        self.with(|connection| connection.execute(update, params![call.0, micro_usd, tokens]))?;
         Ok(())
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn router(
 ) -> Router {
     Router::new()
         .merge(routes::router())
-        .merge(chat::routes::router())
+        .merge(chat::routes::router().with_state(chats))
         .route("/api/data", get(list))
         .route("/api/data/{name}", get(page))
         .route("/api/data/{name}/facets", get(facets))
@@ -63,11 +63,7 @@ pub(crate) fn router(
         .route("/api/compare/pair", get(pair))
         .route("/api/{*rest}", any(unknown_route))
         .fallback_service(get(assets::serve))
-        .with_state(Studio {
-            sources,
-            forks,
-            chats,
-        })
+        .with_state(Studio { sources, forks })
         .layer(from_fn_with_state(token, access::require))
 }
 

@@ -22,7 +22,6 @@ use tokio::sync::oneshot;
 use super::chats::{Chats, MAX_CHATS};
 use super::open_chat::{OpenChat, Order};
 use super::view::{ChatList, ChatRequest, ChatView};
-use crate::edit::routes::Studio;
 use crate::file_types::media_type;
 use crate::handlers::{ApiError, blocking, not_found};
 
@@ -35,7 +34,7 @@ const MAX_DOWNLOAD: u64 = 64 << 20;
 const WAIT: Duration = Duration::from_secs(15);
 
 /// The routes for conversations.
-pub(crate) fn router() -> Router<Studio> {
+pub(crate) fn router() -> Router<Arc<Chats>> {
     // Base64 takes four bytes for three.
     let with_file = DefaultBodyLimit::max(MAX_FILE / 3 * 4 + MAX_BODY);
     Router::new()

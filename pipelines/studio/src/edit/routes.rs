@@ -17,7 +17,6 @@ use super::fork::{Fork, ForkView};
 use super::forks::{Forks, MAX_FORKS};
 use super::plan::ForkRequest;
 use super::written::WrittenTurn;
-use crate::chat::chats::Chats;
 use crate::handlers::{ApiError, blocking, not_found, open, record, with_source};
 use crate::record::Record;
 use crate::row::Row;
@@ -33,7 +32,6 @@ const MAX_BODY: usize = 1 << 20;
 pub(crate) struct Studio {
     pub(crate) sources: Arc<Sources>,
     pub(crate) forks: Arc<Forks>,
-    pub(crate) chats: Arc<Chats>,
 }
 
 impl FromRef<Studio> for Arc<Sources> {
@@ -45,12 +43,6 @@ impl FromRef<Studio> for Arc<Sources> {
 impl FromRef<Studio> for Arc<Forks> {
     fn from_ref(studio: &Studio) -> Self {
         studio.forks.clone()
-    }
-}
-
-impl FromRef<Studio> for Arc<Chats> {
-    fn from_ref(studio: &Studio) -> Self {
-        studio.chats.clone()
     }
 }
 
