@@ -27,7 +27,7 @@ const MAX_MESSAGE: usize = 300;
 /// A response to a request for a stream.
 pub(super) enum Answered {
     /// Server-sent events, line by line.
-    Events(Lines),
+    Events(Box<Lines>),
     /// JSON, from an endpoint that does not stream.
     Whole(Value),
 }
@@ -137,7 +137,7 @@ impl Transport {
         let is_stream = |value: &HeaderValue| value.as_bytes().starts_with(EVENTS);
         let content_type = response.headers().get(CONTENT_TYPE);
         match response.status().is_success() && content_type.is_some_and(is_stream) {
-            true => Ok(Answered::Events(Lines::new(response, most))),
+            true => Ok(Answered::Events(Box::new(Lines::new(response, most)))),
             false => Ok(Answered::Whole(parse(&read(response).await?)?)),
         }
     }

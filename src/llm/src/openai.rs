@@ -216,7 +216,7 @@ impl OpenAi {
             .post_live(&url, headers, &body, MAX_STREAM)
             .await?
         {
-            Answered::Events(lines) => read_answer(follow(lines, watcher).await?, restore),
+            Answered::Events(lines) => read_answer(follow(*lines, watcher).await?, restore),
             Answered::Whole(answer) => {
                 let reply = read_answer(answer, restore)?;
                 watcher.send(crate::tool_calls::read(&reply.content, 0).text);

@@ -297,9 +297,8 @@ impl OpenChat {
     pub(crate) fn view(&self, generation: u64, from: usize) -> ChatView {
         let version = *self.version.borrow();
         let state = lock(&self.state);
-        let mut items = items(&state.entries, self.format);
         let from = match state.generation == generation {
-            true => from.min(items.len()),
+            true => from.min(state.entries.len()),
             false => 0,
         };
         let cost = state.spending.micro_usd;
@@ -311,7 +310,7 @@ impl OpenChat {
             version,
             generation: state.generation,
             from,
-            items: items.split_off(from),
+            items: items(&state.entries, self.format, from),
             working: state.stop.is_some(),
             reply: state.reply.clone(),
             running: state.running.clone(),

@@ -85,7 +85,7 @@ fn replies_have_their_cells_and_messages_their_numbers() {
             text: "It".to_owned(),
         },
     ];
-    let items = items(&entries, &format);
+    let items = items(&entries, &format, 0);
     use ChatItemKind::{File, Message, Reply as Answered, Stopped};
     let kinds: Vec<_> = items.iter().map(|item| (item.kind, item.number)).collect();
     assert_eq!(
@@ -103,6 +103,10 @@ fn replies_have_their_cells_and_messages_their_numbers() {
     let cells: Vec<_> = turn.cells.iter().map(|cell| cell.code.as_deref()).collect();
     assert_eq!((&*turn.text, cells), ("Both.", vec![Some("a"), Some("b")]));
     assert!(items[3].turn.as_ref().unwrap().cells.is_empty());
+    for from in 0..=items.len() {
+        assert_eq!(super::view::items(&entries, &format, from), items[from..]);
+    }
+    assert_eq!(super::view::items(&entries, &format, 99), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -108,8 +108,8 @@ pub(crate) struct ChatView {
     pub(crate) verdict: Option<Verdict>,
 }
 
-/// The parts of a conversation. A reply comes with its cells.
-pub(crate) fn items(entries: &[Entry], format: &dyn Format) -> Vec<ChatItem> {
+/// The parts of a conversation from number `from` on. A reply comes with its cells.
+pub(crate) fn items(entries: &[Entry], format: &dyn Format, from: usize) -> Vec<ChatItem> {
     let (mut items, mut turns, mut number) = (Vec::new(), Vec::<(usize, Turn)>::new(), 0);
     let item = |kind, number, text: &str| ChatItem {
         kind,
@@ -148,10 +148,10 @@ pub(crate) fn items(entries: &[Entry], format: &dyn Format) -> Vec<ChatItem> {
             Entry::Rewind { .. } => {}
         }
     }
-    for (at, turn) in &turns {
+    for (at, turn) in turns.iter().filter(|(at, _)| *at >= from) {
         items[*at].turn = Some(TurnView::new(turn, true));
     }
-    items
+    items.split_off(from.min(items.len()))
 }
 
 fn turn(reply: String, usage: Usage) -> Turn {
