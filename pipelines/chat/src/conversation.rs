@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pybench_agent::format_error;
-use pybench_interpreter::{FileEntry, Files, Interpreter, Session};
+use pybench_interpreter::{EntryKind, FileEntry, Files, Interpreter, Session};
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply, ReplyWatcher, token_bound};
 use pybench_run::{BudgetCap, Price, Reservation, RunError};
 use pybench_types::id::Digest;
@@ -271,16 +271,13 @@ impl Conversation {
         self.save(Entry::File(file), live)
     }
 
-    /// The files of the session.
+    /// The files of the session, as [`listed_files`].
     ///
     /// # Errors
     /// As [`Conversation::restore`].
     pub async fn files(&mut self, live: &Live) -> Result<Vec<FileEntry>, RunError> {
         let session = self.session(live).await?.ok_or_else(not_restored)?;
-        let files = session.files().ok_or_else(no_files)?;
-        files
-            .list("", MAX_DEPTH)
-            .map_err(|error| file_error(&error))
+        listed_files(&session.files().ok_or_else(no_files)?)
     }
 
     /// Access to the files of the session, if it runs.
@@ -426,6 +423,19 @@ impl Conversation {
         self.position += 1;
         Ok(())
     }
+}
+
+/// The files of a workspace, without folders and hidden files.
+///
+/// # Errors
+/// The workspace cannot be read.
+pub fn listed_files(files: &Files) -> Result<Vec<FileEntry>, RunError> {
+    let mut entries = files
+        .list("", MAX_DEPTH)
+        .map_err(|error| file_error(&error))?;
+    let is_hidden = |entry: &FileEntry| entry.path.split('/').any(|part| part.starts_with('.'));
+    entries.retain(|entry| entry.kind != EntryKind::Folder && !is_hidden(entry));
+    Ok(entries)
 }
 
 /// Asks for a reply and sends its text. Returns the end, `None` if the person stopped it, and the text that has arrived.

@@ -323,8 +323,7 @@ fn history(conversation: &Conversation) -> String {
 }
 
 fn listed(files: &[FileEntry]) -> String {
-    let files = files.iter().filter(|entry| entry.kind != EntryKind::Folder);
-    let lines = files.map(|entry| {
+    let lines = files.iter().map(|entry| {
         let shown = match entry.kind {
             EntryKind::File => size(entry.size),
             _ => "no file".to_owned(),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pybench_agent::Format;
-use pybench_chat::conversation::Conversation;
+use pybench_chat::conversation::{Conversation, listed_files};
 use pybench_chat::entry::Entry;
 use pybench_chat::export::{SaveAs, export};
 use pybench_chat::grade::grade;
@@ -22,8 +22,6 @@ use crate::view::{CellView, OutputView, shown_output};
 
 /// Maximum number of outputs of a running cell that are shown before it ends.
 const MAX_OUTPUTS: usize = 200;
-/// Maximum depth of folders whose files are listed.
-const MAX_DEPTH: usize = 8;
 /// Maximum number of files that are listed.
 const MAX_FILES: usize = 200;
 /// Changes within this time are answered together.
@@ -408,7 +406,7 @@ fn limits(conversation: &Conversation) -> Vec<String> {
 }
 
 fn listed(files: &Files) -> Vec<ChatFile> {
-    let entries = files.list("", MAX_DEPTH).unwrap_or_default().into_iter();
+    let entries = listed_files(files).unwrap_or_default().into_iter();
     let entries = entries.filter(|entry| entry.kind == EntryKind::File);
     let files = entries.take(MAX_FILES).map(|entry| ChatFile {
         path: entry.path,
