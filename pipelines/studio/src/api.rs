@@ -47,7 +47,7 @@ pub(crate) fn router(
 ) -> Router {
     Router::new()
         .merge(routes::router())
-        .merge(chat::routes::router().with_state(chats))
+        .merge(chat::routes::router().with_state::<Studio>(chats))
         .route("/api/data", get(list))
         .route("/api/data/{name}", get(page))
         .route("/api/data/{name}/facets", get(facets))
