@@ -120,6 +120,11 @@ loop *ARGS: setup
     @cargo build {{ quiet_train }} -p pybench-training
     @{{ pybench }} loop "$@"
 
+# Talk with a model that has a Python interpreter: an agent of a recipe, an endpoint, a model folder or a GGUF file; without any, the newest checkpoint (docs/chat.md).
+[group('train and evaluate')]
+chat *ARGS: setup
+    @{{ pybench }} chat "$@"
+
 # Evaluate agents on PyBench (where its files are) and on the held-out tasks of the library: three scores side by side, a report. Without RECIPE the quickstart's dataset is made first where it is missing. RECIPE is a file or the name of one in pipelines/recipes/eval/.
 [group('train and evaluate')]
 eval *ARGS: setup

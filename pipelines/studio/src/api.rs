@@ -16,6 +16,7 @@ use axum::{Json, Router};
 
 use crate::access::{self, Token};
 use crate::assets;
+use crate::chat::{self, chats::Chats};
 use crate::edit::forks::Forks;
 use crate::edit::routes::{self, Studio};
 use crate::handlers::{ApiError, blocking, not_found, with_source};
@@ -26,9 +27,15 @@ use crate::sources::Sources;
 use crate::{live, recipe_view, results};
 
 /// The routes of the studio, behind its token.
-pub(crate) fn router(sources: Arc<Sources>, forks: Arc<Forks>, token: Token) -> Router {
+pub(crate) fn router(
+    sources: Arc<Sources>,
+    forks: Arc<Forks>,
+    chats: Arc<Chats>,
+    token: Token,
+) -> Router {
     let routes = Router::new()
         .merge(routes::router())
+        .merge(chat::routes::router().with_state::<Studio>(chats))
         .merge(comparison::router())
         .merge(live::router())
         .merge(recipe_view::router())

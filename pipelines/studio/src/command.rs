@@ -16,6 +16,7 @@ use tokio::task::JoinError;
 use crate::access::Token;
 use crate::api::router;
 use crate::assets;
+use crate::chat::chats::{ChatPlace, Chats};
 use crate::desktop;
 use crate::edit::forks::Forks;
 use crate::export::{self, ExportArgs};
@@ -50,6 +51,12 @@ pub struct StudioArgs {
     /// Directory with the run folders [default: data/runs in the project]
     #[arg(long, value_name = "DIR")]
     pub runs_dir: Option<PathBuf>,
+    /// Recipe of `pybench eval` with the agents to chat with: a file, or the name of one that comes with pybench
+    #[arg(long, value_name = "RECIPE", default_value = pybench_chat::agents::RECIPE)]
+    pub chat_recipe: PathBuf,
+    /// Folder of the conversations [default: data/chat in the project]
+    #[arg(long, value_name = "DIR")]
+    pub chat_history: Option<PathBuf>,
     #[command(flatten)]
     pub log: LogArgs,
 }
@@ -88,7 +95,7 @@ async fn sources(
     process: &Process,
 ) -> Result<Sources, RunError> {
     let root = project_root(Path::new("."));
-    let runs_dir = runs_dir.map_or_else(|| default_runs_dir(root.as_deref()), Path::to_owned);
+    let runs_dir = self::runs_dir(runs_dir, root.as_deref());
     let cache = default_cache_dir();
     let remote = match asked {
         Some(path) => remote::fetch(path, &cache, process).await?,
@@ -135,13 +142,34 @@ async fn serve(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
         head: HEAD,
     };
     let watchers = sources.watchers().clone();
+    let chats = Arc::new(Chats::new(chat_place(args)));
+    let router = router(sources, Arc::new(Forks::new()), chats.clone(), token);
     let stop = async move {
         process.interrupt.wait(Urgency::Finish).await;
-        // The server waits for all answers, and pages that follow a run get one without an end.
+        // The server waits for all answers, and pages that follow a run or wait for a reply get one without an end.
         watchers.end();
+        chats.close_all();
     };
-    let router = router(sources, Arc::new(Forks::new()), token);
     Ok(server.serve(listener, router, stop).await?)
+}
+
+/// Where conversations are kept, and whom they are with.
+fn chat_place(args: &StudioArgs) -> ChatPlace {
+    let root = project_root(Path::new("."));
+    let runs_dir = runs_dir(args.runs_dir.as_deref(), root.as_deref());
+    let root = root.unwrap_or_else(|| PathBuf::from("."));
+    let history = args.chat_history.clone();
+    ChatPlace {
+        history: history.unwrap_or_else(|| root.join(pybench_chat::history::FOLDER)),
+        recipe: args.chat_recipe.clone(),
+        runs_dir,
+        root,
+    }
+}
+
+/// The folder of the run folders.
+fn runs_dir(given: Option<&Path>, root: Option<&Path>) -> PathBuf {
+    given.map_or_else(|| default_runs_dir(root), Path::to_owned)
 }
 
 /// Prints the link, and opens it where there is a desktop.

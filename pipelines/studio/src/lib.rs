@@ -9,6 +9,8 @@
 //! | [`align`] | two trajectories side by side: what differs in each turn |
 //! | [`compare`] | two runs on the same tasks: what each solves |
 //! | [`review`] | decisions of people, in the journal of the run; agreement |
+//! | [`chat`] | conversations with a model and a live interpreter |
+//! | [`interpreters`] | the interpreters of edits and conversations |
 //! | [`edit`] | a turn of a trajectory edited, run again, checked and saved |
 //! | [`saved_edits`] | edited trajectories in the journal of the run |
 //! | [`file_types`] | which files browsers may show, and as what |
@@ -35,6 +37,7 @@ mod access;
 mod align;
 mod api;
 mod assets;
+mod chat;
 pub mod command;
 mod compare;
 mod desktop;
@@ -44,6 +47,7 @@ mod export;
 mod file_types;
 mod handlers;
 mod index;
+mod interpreters;
 mod live;
 mod own_address;
 mod recipe_view;

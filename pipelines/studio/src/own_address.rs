@@ -31,10 +31,12 @@ async fn at_own_address(mut request: Request, next: Next) -> Response {
 fn data_address(uri: &Uri) -> Option<Uri> {
     let path = match uri.path() {
         "/" => "/api/data".to_owned(),
+        "/chat" => "/api/chats".to_owned(),
         path @ ("/compare" | "/compare/pair" | "/results" | "/results/training") => {
             format!("/api{path}")
         }
         path if path.starts_with("/data/") => format!("/api{path}"),
+        path if path.starts_with("/chat/") => path.replacen("/chat/", "/api/chats/", 1),
         path => {
             let of_trajectory = path.strip_prefix("/review/").map(str::to_owned);
             // An edit is of a turn; its data are those of the trajectory.
@@ -69,6 +71,8 @@ mod tests {
             ),
             ("/compare?a=d&b=d", Some("/api/compare?a=d&b=d")),
             ("/results/training", Some("/api/results/training")),
+            ("/chat", Some("/api/chats")),
+            ("/chat/0f", Some("/api/chats/0f")),
             ("/review/d/1", Some("/api/data/d/1")),
             (
                 "/edit/d/1/2?strict=failed",

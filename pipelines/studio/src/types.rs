@@ -7,6 +7,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
 use crate::align::PairView;
+use crate::chat::view::{ChatList, ChatRequest, ChatView};
 use crate::compare::Comparison;
 use crate::edit::fork::ForkView;
 use crate::edit::plan::ForkRequest;
@@ -46,6 +47,9 @@ fn typescript() -> String {
     generator.subschema_for::<Results>();
     generator.subschema_for::<TrainingRun>();
     generator.subschema_for::<DatasetStatistics>();
+    generator.subschema_for::<ChatList>();
+    generator.subschema_for::<ChatRequest>();
+    generator.subschema_for::<ChatView>();
     let definitions = generator.take_definitions(true);
     let mut named: Vec<(&String, &Value)> = definitions.iter().collect();
     named.sort_by_key(|(name, _)| *name);

@@ -401,7 +401,8 @@ fn shown(seen: &Observation) -> Vec<OutputView> {
     outputs
 }
 
-fn shown_output(output: &Output) -> Option<OutputView> {
+/// An output of a cell; `None` if there is nothing to show.
+pub(crate) fn shown_output(output: &Output) -> Option<OutputView> {
     match output {
         Output::Stream { name, text } if name == "stderr" => {
             Some(OutputView::Stderr { text: text.clone() })

@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Train(trainer::TrainerArgs),
     /// Serve a model over the OpenAI chat completions API
     Serve(trainer::TrainerArgs),
+    /// Talk with a model that has a Python interpreter, in the terminal
+    Chat(Box<pybench_chat::command::ChatArgs>),
     /// Evaluate agents on PyBench and on held-out tasks
     Eval(Box<pybench_eval::command::EvalArgs>),
     /// Let a student learn from its own attempts and their corrections, in rounds
@@ -109,7 +111,10 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
         "Inspect",
         &["status", "show", "studio", "stats", "dataset", "verify"],
     ),
-    ("Train and evaluate", &["train", "serve", "eval", "loop"]),
+    (
+        "Train and evaluate",
+        &["train", "serve", "chat", "eval", "loop"],
+    ),
     ("Share", &["publish"]),
     (
         "This machine",
@@ -191,6 +196,9 @@ impl Command {
             }),
             Self::Train(args) => trainer::run("run", args),
             Self::Serve(args) => trainer::run("serve", args),
+            Self::Chat(args) => cli::interactive_main(args.log, |_| async move {
+                Ok(pybench_chat::command::run(&args).await?)
+            }),
             Self::Eval(args) => pybench_eval::command::main(*args),
             Self::Loop(args) => cli::main_with(args.run.log, |process| async move {
                 let context = RunArgs::from(args).open(&process)?;

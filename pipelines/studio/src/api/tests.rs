@@ -7,6 +7,7 @@ use tower::ServiceExt as _;
 
 use super::reviews::MAX_BODY;
 use super::*;
+use crate::chat::chats::ChatPlace;
 use crate::sources::What;
 
 struct Studio {
@@ -14,6 +15,16 @@ struct Studio {
     app: Router,
     token: Token,
     file: Digest,
+}
+
+/// Conversations in a folder, without agents.
+fn chats(folder: &std::path::Path) -> Arc<Chats> {
+    Arc::new(Chats::new(ChatPlace {
+        root: folder.to_owned(),
+        history: folder.join("chat"),
+        recipe: folder.join("no-recipe.toml"),
+        runs_dir: folder.join("no-runs"),
+    }))
 }
 
 /// A studio of a dataset with one row and one file.
@@ -33,7 +44,8 @@ fn studio() -> Studio {
     };
     let sources = Arc::new(Sources::new(what, folder.path().join("cache")));
     let token = Token::new(80);
-    let app = router(sources, Arc::new(Forks::new()), token.clone());
+    let chats = chats(folder.path());
+    let app = router(sources, Arc::new(Forks::new()), chats, token.clone());
     Studio {
         folder,
         app,
@@ -246,9 +258,10 @@ fn evaluations() -> Studio {
     }
     let sources = Sources::new(What::Runs(runs), folder.path().join("cache"));
     let token = Token::new(80);
+    let (sources, chats) = (Arc::new(sources), chats(folder.path()));
     Studio {
         folder,
-        app: router(Arc::new(sources), Arc::new(Forks::new()), token.clone()),
+        app: router(sources, Arc::new(Forks::new()), chats, token.clone()),
         token,
         file: Digest::of_bytes(b""),
     }

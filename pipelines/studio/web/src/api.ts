@@ -1,8 +1,8 @@
 /** Asks the server. `types.ts` has the types of its answers. */
 
 import type {
-  Comparison, DatasetStatistics, Facet, FileView, ForkRequest, ForkView, Page, PairView, RecipeView, Results, Review, ReviewSummary, SaveRequest,
-  SourceInfo, TrainingRun, View, WrittenTurn,
+  ChatList, ChatRequest, ChatView, Comparison, DatasetStatistics, Facet, FileView, ForkRequest, ForkView, Page, PairView, RecipeView, Results,
+  Review, ReviewSummary, SaveRequest, SourceInfo, TrainingRun, View, WrittenTurn,
 } from "./types";
 
 /** Asks the server; throws its message if it refuses. */
@@ -76,6 +76,26 @@ export const leaveFork = (id: string) =>
 export const edited = (name: string, number: number, id: string) =>
   json<View>(`${of(name)}/${number}/edits/${encodeURIComponent(id)}`);
 export const preferencesAddress = (name: string) => `${of(name)}/preferences`;
+
+export const chatList = () => json<ChatList>("/api/chats");
+export const beginChat = (request: ChatRequest) => json<ChatView>("/api/chats", sending("POST", request));
+const ofChat = (id: string) => `/api/chats/${encodeURIComponent(id)}`;
+/** The state of a conversation that is open. The answer waits for a version above `after`. */
+export const chat = (id: string, after: number, generation: number, from: number) =>
+  json<ChatView>(`${ofChat(id)}?after=${after}&generation=${generation}&from=${from}`);
+/** Sends a message, or replaces the message with a number. */
+export const sendMessage = (id: string, text: string, replaces: number | null) =>
+  json<unknown>(`${ofChat(id)}/messages`, sending("POST", { text, replaces }));
+export const orderChat = (id: string, order: "retry" | "continue" | "stop" | "grade") =>
+  json<unknown>(`${ofChat(id)}/${order}`, sending("POST", {}));
+export const putChatFile = (id: string, name: string, base64: string) =>
+  json<unknown>(`${ofChat(id)}/files`, sending("PUT", { name, base64 }));
+export const chatFileAddress = (id: string, path: string) => `${ofChat(id)}/file?path=${encodeURIComponent(path)}`;
+export const exportAddress = (id: string, form: "notebook" | "json" | "html") => `${ofChat(id)}/export/${form}`;
+/** Ends the session of a conversation, also while the page is left. */
+export const leaveChat = (id: string) =>
+  void fetch(ofChat(id), { ...sending("DELETE", {}), keepalive: true }).catch(() => {});
+
 /** Saves a decision; when the promise is fulfilled, it is on the disk. */
 export const saveReview = (name: string, number: number, review: Review) =>
   json<Review>(`${of(name)}/${number}/review`, sending("PUT", review));

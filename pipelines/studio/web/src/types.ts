@@ -6,6 +6,54 @@ export interface CellView {
   outputs: OutputView[];
 }
 
+export interface ChatFile {
+  path: string;
+  size: number;
+}
+
+export interface ChatItem {
+  kind: ChatItemKind;
+  number: number;
+  text: string;
+  turn: TurnView | null;
+}
+
+export type ChatItemKind = "file" | "message" | "reply" | "stopped";
+
+export interface ChatList {
+  agents: string[];
+  problem: string;
+  conversations: SavedChat[];
+}
+
+export interface ChatRequest {
+  agent: string | null;
+  conversation: string | null;
+}
+
+export interface ChatView {
+  id: string;
+  agent: string;
+  model: string;
+  format: string;
+  version: number;
+  generation: number;
+  from: number;
+  items: ChatItem[];
+  working: boolean;
+  reply: string;
+  running: CellView | null;
+  unfinished: boolean;
+  problem: string;
+  notes: string[];
+  files: ChatFile[];
+  limits: string[];
+  tokens: number;
+  micro_usd: number | null;
+  gradable: boolean;
+  verdict: Verdict | null;
+}
+
 export interface CheckView {
   score: string;
   name: string;
@@ -306,6 +354,12 @@ export interface RunStatus {
 export interface SaveRequest {
   repair: boolean;
   pair: boolean;
+}
+
+export interface SavedChat {
+  id: string;
+  title: string;
+  changed: number;
 }
 
 export interface ScoreView {

@@ -2,6 +2,7 @@
 
 mod accessibility;
 mod browser;
+mod chat;
 mod compare;
 mod edit;
 mod export;
