@@ -18,7 +18,7 @@ pybench := "cargo run " + quiet + " -p pybench --"
 all := '--workspace --features pybench-xet/cas'
 
 # The executor on Temporal, whose client nothing else is compiled with.
-temporal := '-p pybench-temporal --features sdk'
+temporal := all + ',pybench-temporal/sdk --test temporal'
 
 attack := "cargo test --quiet -p pybench-interpreter-containers --test sessions attack"
 
@@ -154,7 +154,7 @@ parity: setup
 test *ARGS: (setup "tests") lint
     @: >"{{ skips }}"
     @cargo build {{ quiet_train }} {{ all }}
-    @[ -z "${PYBENCH_REQUIRE_ALL:-}" ] || { embedded/build build && PYBENCH_SKIPS="{{ skips }}" embedded/build test; }
+    @[ -z "${PYBENCH_REQUIRE_ALL:-}" ] || { embedded/build build && PYBENCH_SKIPS="{{ skips }}" embedded/build test && PYBENCH_SKIPS="{{ skips }}" {{ just_executable() }} temporal; }
     @PYBENCH_SKIPS="{{ skips }}" RUST_TEST_THREADS="${RUST_TEST_THREADS:-{{ test_threads }}}" {{ fuzz_for }}1000 .ci/tests {{ all }} "$@"; ended=$?; pipelines/skips "{{ skips }}"; exit $ended
 
 # Formatting and clippy, warnings refused; module cycles; licenses and bans, where cargo-deny is installed.
@@ -170,7 +170,7 @@ lint:
 # Check and test what distributes runs by Temporal, against a real server (docs/temporal.md).
 [group('check')]
 temporal *ARGS: setup
-    @cargo clippy --quiet {{ temporal }} --all-targets -- -D warnings
+    @cargo clippy --quiet {{ temporal }} -- -D warnings
     @cargo test --quiet {{ temporal }} "$@"
 
 # The full proofs, of which `test` takes samples: every template of the library, and in a container; PyBench's strict score, charts.
