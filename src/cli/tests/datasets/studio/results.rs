@@ -36,7 +36,7 @@ async fn results_are_compared_in_the_browser() {
         return;
     };
     let has = |text: &str| format!("document.body.innerText.includes({text:?})");
-    let first = "document.querySelector('.leaderboard tbody tr').innerText";
+    let first = "document.querySelector('.leaderboard tbody tr')?.innerText";
     browser.open(&studio.link).await;
     browser
         .wait("!!document.querySelector('a[href=\"/results\"]')")
