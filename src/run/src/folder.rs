@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::frozen_recipe::{self, WhenChanged};
 use super::journal::JournalPlace;
 use super::replace::write_atomically;
+use super::store::end_uploads;
 use super::{
     ContentStore, Journal, Profile, Requests, RunError, RunQueue, WorkerSettings, artifact_names,
 };
@@ -98,17 +99,10 @@ impl RunFolder {
     }
 
     /// Ends uploads of files that were begun by processes which have been killed. One that a worker has begun at this moment
-    /// begins again. Uploads cost money as long as they exist, and nothing depends on them, so a failure is only logged.
+    /// begins again. A failure is only logged.
     pub fn end_uploads(&self) {
-        let Some(store) = self.store.remote() else {
-            return;
-        };
-        match store.end_uploads() {
-            Ok(0) => {}
-            Ok(count) => tracing::info!("uploads that were not finished, and are deleted: {count}"),
-            Err(error) => tracing::warn!(
-                "cannot delete unfinished uploads, for which a cloud charges until they are deleted: {error}"
-            ),
+        if let Some(store) = self.store.remote() {
+            end_uploads(store);
         }
     }
 

@@ -42,7 +42,7 @@ impl Pace {
         self.left as f64 / self.per_hour * 3600.0
     }
 
-    /// The pace of the process that works on the run; `None` if none does, or if no unit has ended yet.
+    /// The pace of the process that works on the run; `None` if none does, if no unit has ended yet, or if all have.
     ///
     /// # Errors
     /// The journal cannot be read.
@@ -53,7 +53,7 @@ impl Pace {
             return Ok(None);
         };
         let age = journal.now_millis()?.saturating_sub(at);
-        Ok((age <= MAX_AGE_MILLIS).then_some(pace))
+        Ok((age <= MAX_AGE_MILLIS && pace.left > 0).then_some(pace))
     }
 }
 
@@ -159,6 +159,9 @@ mod tests {
         meter.record(&journal, 50).unwrap();
         let pace = Pace::of(&journal).unwrap().unwrap();
         assert_eq!((pace.left, pace.micro_usd_left), (5, 50));
+        meter.add(5);
+        meter.record(&journal, 50).unwrap();
+        assert_eq!(Pace::of(&journal).unwrap(), None);
         let old = serde_json::to_value(Recorded { pace, at: 1 }).unwrap();
         journal.set_metadata(KEY, &old).unwrap();
         assert_eq!(Pace::of(&journal).unwrap(), None);

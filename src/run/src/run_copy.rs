@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::artifact_names::{CALLS, INCOMING, JOURNAL, MOVE, POINTER};
 use crate::journal::JournalPlace;
-use crate::store::{BucketPath, S3Store, Store};
+use crate::store::{BucketPath, S3Store, Store, end_uploads};
 use crate::{Journal, NewFolder, RunError, RunFolder};
 
 /// Folder of the lists, whose names begin with their numbers.
@@ -64,6 +64,8 @@ impl RunFolder {
         let Some(store) = place.copies(&name.to_string_lossy())? else {
             return Ok(());
         };
+        // Of a process that was killed while it copied.
+        end_uploads(&store);
         let temporary = tempfile::tempdir().map_err(RunError::io("a temporary folder"))?;
         let journal = temporary.path().join(JOURNAL);
         copy_journal(self.journal(), &journal)?;

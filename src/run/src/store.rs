@@ -63,6 +63,18 @@ pub trait Store: Debug + Send + Sync {
     fn describe(&self) -> String;
 }
 
+/// Ends the unfinished uploads below a store. They cost money as long as they exist, and nothing depends on them, so a failure
+/// is only logged.
+pub(crate) fn end_uploads(store: &dyn Store) {
+    match store.end_uploads() {
+        Ok(0) => {}
+        Ok(count) => tracing::info!("deleted unfinished uploads: {count}"),
+        Err(error) => tracing::warn!(
+            "cannot delete unfinished uploads, for which a cloud charges until they are deleted: {error}"
+        ),
+    }
+}
+
 /// Checks a key: parts of letters, digits, `-`, `_` and `.`, separated by `/`. A part does not begin with a dot, so that
 /// no key leaves the store or names an unfinished file.
 fn check_key(key: &str) -> Result<(), RunError> {

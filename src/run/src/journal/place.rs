@@ -10,7 +10,7 @@ use super::postgres::{PostgresJournal, PostgresServer};
 use super::sqlite::SqliteJournal;
 use super::{Journal, Profile, RunQueue, WorkerSettings};
 use crate::artifact_names::{CALLS, JOURNAL, POINTER};
-use crate::store::{S3Store, Store};
+use crate::store::{S3Store, Store, end_uploads};
 use crate::{RunError, write_atomically};
 
 /// The journal of a run folder.
@@ -300,7 +300,7 @@ impl JournalPlace {
                             store.delete(&key)?;
                         }
                     }
-                    store.end_uploads()?;
+                    end_uploads(store.as_ref());
                 }
                 PostgresJournal::delete(&pointer.server()?, &pointer.schema)
             }

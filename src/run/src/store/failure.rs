@@ -13,14 +13,15 @@ pub(super) enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the same requests may succeed later: a request took too long, the connection was cut, an upload in parts has
-    /// been ended by somebody else (not found), or another process stores the same key at this moment (409).
-    pub(super) fn may_pass(&self) -> bool {
+    /// Whether the same requests may succeed now: another process has ended the upload in parts (not found) or stores the same
+    /// key at this moment (409); or, while there is `time` for the server, a request took too long or the connection was cut.
+    pub(super) fn may_pass(&self, time: bool) -> bool {
         use Error::{AlreadyExists, Generic, NotFound};
-        matches!(
-            self,
-            Self::Store(Generic { .. } | NotFound { .. } | AlreadyExists { .. })
-        )
+        match self {
+            Self::Store(NotFound { .. } | AlreadyExists { .. }) => true,
+            Self::Store(Generic { .. }) => time,
+            _ => false,
+        }
     }
 }
 

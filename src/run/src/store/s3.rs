@@ -7,14 +7,14 @@ use std::future::Future;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::path::Path as Location;
 use object_store::{
-    ClientConfigKey, ClientOptions, Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode,
-    PutOptions, PutPayload, RetryConfig,
+    ClientConfigKey, ClientOptions, Error, GetOptions, MultipartUpload, ObjectStore,
+    ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
 };
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
@@ -34,7 +34,8 @@ const PART: usize = 8 << 20;
 /// Time for a request, from its beginning to the last byte of its answer.
 const TIMEOUT_SECONDS: u32 = 30;
 
-/// How long `object_store` repeats a request that the server did not answer or answered with 5xx.
+/// How long `object_store` repeats a request that the server did not answer or answered with 5xx, and how long after its
+/// beginning an operation may begin again for such a reason.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Times that an operation is begun. `object_store` does not repeat what is not idempotent in general; here everything is,
@@ -278,15 +279,16 @@ impl S3Store {
     }
 }
 
-/// Makes requests until they succeed, fail for good, or have failed [`MAX_TRIES`] times.
+/// Makes requests until they succeed, fail for good, or have failed [`MAX_TRIES`] times; a server that fails is not asked again
+/// after [`PATIENCE`].
 async fn repeated<T, F: Future<Output = Result<T, StoreError>>>(
     what: &str,
     requests: impl Fn() -> F,
 ) -> Result<T, StoreError> {
-    let mut wait = FIRST_WAIT;
+    let (since, mut wait) = (Instant::now(), FIRST_WAIT);
     for _ in 1..MAX_TRIES {
         match requests().await {
-            Err(error) if error.may_pass() => {
+            Err(error) if error.may_pass(since.elapsed() < PATIENCE) => {
                 tracing::debug!("{what} failed, trying again: {error}");
                 tokio::time::sleep(wait).await;
                 wait *= 2;
@@ -409,14 +411,28 @@ pub(super) async fn fetch_object(
             out.write_all(&chunk?)?;
         }
     } else {
+        let tag = object.meta.e_tag.clone();
         drop(object);
         for start in (0..size).step_by(PART) {
             let range = start..(start + PART as u64).min(size);
-            out.write_all(&client.get_range(location, range).await?)?;
+            let options = GetOptions::new().with_range(Some(range));
+            let part = client.get_opts(location, options).await?;
+            if part.meta.e_tag != tag {
+                return Err(replaced(location));
+            }
+            out.write_all(&part.bytes().await?)?;
         }
     }
     finish_file(out, path)?;
     Ok(true)
+}
+
+/// An object that was read in parts has changed meanwhile; it is read again.
+fn replaced(location: &Location) -> StoreError {
+    StoreError::Store(Error::Generic {
+        store: "S3",
+        source: format!("{location} was replaced while it was read").into(),
+    })
 }
 
 /// Stores a small file, unless the key exists.
