@@ -33,7 +33,7 @@ pub(crate) enum Command {
     Library(pybench_library::command::LibraryArgs),
     /// Work on the attempts and verdicts of a run that `synthesize --profile` coordinates
     Worker(pybench_synthesize::worker::WorkerArgs),
-    /// Move a run to a cluster and back, fetch the copy in its bucket, try failed units again
+    /// Move a run to a cluster and back, fetch its copy from a bucket, retry failed units
     Run(run::RunArgs),
 
     /// Show how far a run is, its cost and time, and what failed and why

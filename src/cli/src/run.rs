@@ -10,7 +10,7 @@ use pybench_run::relocate::{Relocation, relocate};
 use pybench_run::shared::retry_failed;
 use pybench_run::{FailureKind, Journal, RunError};
 
-/// Move a run to a cluster and back, fetch the copy in its bucket, try failed units again
+/// Move a run to a cluster and back, fetch its copy from a bucket, retry failed units
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     #[command(subcommand)]

@@ -143,7 +143,7 @@ impl Place {
     fn begin(&self, endpoint: &Endpoint, more: &[&str]) -> Chat {
         let url = endpoint.base_url();
         let args = ["--model", "m", "--base-url", &url, "--format", "pybench"];
-        Chat::start(self.command(&[&args, more].concat()))
+        Chat::start(self.command(&[&args[..], more].concat()))
     }
 
     fn resume(&self) -> Chat {
