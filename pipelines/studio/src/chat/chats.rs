@@ -156,7 +156,14 @@ impl Chats {
             }
         };
         let (open, orders) = OpenChat::new(&conversation, self.lease)?;
-        lock(&self.open).insert(open.id.clone(), open.clone());
+        {
+            let mut known = lock(&self.open);
+            // Two pages may have asked for it at the same time.
+            if let Some(other) = known.get(&open.id) {
+                return Ok(Some(other.clone()));
+            }
+            known.insert(open.id.clone(), open.clone());
+        }
         let (chats, live) = (self.clone(), open.clone());
         tokio::spawn(async move {
             live.live(conversation, orders, permit).await;
