@@ -52,7 +52,7 @@ pub(crate) fn router(
 }
 
 async fn unknown_route() -> ApiError {
-    not_found("there is no such route; see docs/studio.md")
+    not_found("there is no such route; see docs/studio-api.md")
 }
 
 async fn list(State(sources): State<Arc<Sources>>) -> Result<Json<Vec<SourceInfo>>, ApiError> {

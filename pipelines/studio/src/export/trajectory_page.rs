@@ -131,7 +131,8 @@ fn page(
         .map(String::as_str)
         .filter(|text| !text.is_empty())
         .collect();
-    let task = view.evaluation.as_ref();
+    // A log has attempts, but no pages of tasks.
+    let task = view.evaluation.as_ref().filter(|_| opened.run().is_ok());
     let task_href = task.map(|one| format!("{TOP}{}", task_path(&one.suite, &one.task)));
     Ok(TrajectoryPage {
         title: line(&format!("{name} {}", row.number)),

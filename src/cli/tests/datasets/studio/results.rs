@@ -70,7 +70,7 @@ async fn results_are_compared_in_the_browser() {
         ))
         .await;
     browser
-        .wait("document.querySelectorAll('.leaderboard tbody tr').length === 0")
+        .wait("document.querySelector('.leaderboard tbody')?.rows.length === 0")
         .await;
 
     // A learning curve, and what the agent passed after the last step.
