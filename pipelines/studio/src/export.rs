@@ -56,7 +56,9 @@ pub(crate) fn run(args: &ExportArgs, sources: &Sources) -> Result<String, RunErr
         chosen.entry(choice.name).or_default().extend(numbers);
     }
     let io = |error| RunError::io(args.out.display().to_string())(error);
-    let folder = NewFolder::new(&args.out).map_err(io)?;
+    // `.` has no folder above it.
+    let out = std::path::absolute(&args.out).map_err(io)?;
+    let folder = NewFolder::new(&out).map_err(io)?;
     let mut site = Site::new(folder.path())?;
     let tasks = task_pages::write(&mut site, sources, &chosen)?;
     let trajectories = trajectory_page::write_all(&mut site, sources, &chosen)?;
@@ -66,8 +68,8 @@ pub(crate) fn run(args: &ExportArgs, sources: &Sources) -> Result<String, RunErr
     }
     index_page::write(&mut site, &results, &tasks, &trajectories)?;
     let scrubbed = site.finish(&results)?;
-    if args.out.exists() {
-        fs::remove_dir_all(&args.out).map_err(io)?;
+    if out.exists() {
+        fs::remove_dir_all(&out).map_err(io)?;
     }
     folder.finish().map_err(io)?;
     Ok(format!(
