@@ -251,6 +251,8 @@ pub(super) fn redact(options: &OpenAiOptions, error: ChatError) -> ChatError {
         ChatError::Unauthorized(text) => ChatError::Unauthorized(clean(text)),
         ChatError::NotFound(text) => ChatError::NotFound(clean(text)),
         ChatError::Rejected(text) => ChatError::Rejected(clean(text)),
+        // A stream can carry an error of the endpoint.
+        ChatError::Broken(text) => ChatError::Broken(clean(text)),
         other => other,
     }
 }

@@ -25,6 +25,7 @@ pub(super) struct StreamedAnswer {
 #[derive(Default)]
 struct StreamedCall {
     index: u64,
+    id: String,
     name: String,
     arguments: String,
 }
@@ -80,10 +81,15 @@ impl StreamedAnswer {
         Ok(text.to_owned())
     }
 
-    /// Adds a part of a tool call. Parts of one call have the same index.
+    /// Adds a part of a tool call. Parts of one call have the same index, and no other id: some servers give every call the
+    /// index 0.
     fn add_call(&mut self, part: &Value) -> Result<(), ChatError> {
         let index = part["index"].as_u64().unwrap_or_default();
-        let at = match self.calls.iter().position(|call| call.index == index) {
+        let id = part["id"].as_str().unwrap_or_default();
+        let is_same = |call: &StreamedCall| {
+            call.index == index && (id.is_empty() || call.id.is_empty() || call.id == id)
+        };
+        let at = match self.calls.iter().rposition(is_same) {
             Some(at) => at,
             None if self.calls.len() >= MAX_CALLS => {
                 let text = format!("the reply has more than {MAX_CALLS} tool calls");
@@ -92,6 +98,7 @@ impl StreamedAnswer {
             None => {
                 self.calls.push(StreamedCall {
                     index,
+                    id: id.to_owned(),
                     ..StreamedCall::default()
                 });
                 self.calls.len() - 1
@@ -163,13 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_tool_calls_are_joined_by_their_index() {
+    fn parts_of_tool_calls_are_joined_by_index_and_id() {
         let mut answer = StreamedAnswer::default();
         let parts = [
             json!({"index": 0, "id": "a", "function": {"name": "f", "arguments": "{\"code\""}}),
             json!({"index": 1, "id": "b", "function": {"name": "g", "arguments": ""}}),
             json!({"index": 0, "function": {"arguments": ": \"1\"}"}}),
             json!({"index": 1, "function": {"arguments": "{}"}}),
+            json!({"index": 0, "id": "c", "function": {"name": "h", "arguments": "{}"}}),
         ];
         for part in parts {
             answer
@@ -181,8 +189,9 @@ mod tests {
         let calls = &whole["choices"][0]["message"]["tool_calls"];
         assert_eq!(calls[0]["function"]["arguments"], "{\"code\": \"1\"}");
         assert_eq!(calls[1]["function"]["name"], "g");
+        assert_eq!(calls[2]["function"]["name"], "h");
         let content = read_answer(whole, false).unwrap().content;
-        assert_eq!(content.matches("<tool_call>").count(), 2);
+        assert_eq!(content.matches("<tool_call>").count(), 3);
         let mut flood = StreamedAnswer::default();
         let many = |index: usize| event(&delta(json!({"tool_calls": [{"index": index}]})));
         let result = (0..=MAX_CALLS).try_for_each(|index| flood.add(&many(index)).map(drop));
