@@ -20,7 +20,7 @@ const MAX_LOGS: usize = 10_000;
 const START_OF_FILE: u64 = 256;
 
 /// What is called with each sample of a log.
-pub type OnSample<'a> = dyn FnMut(&LogHead, LogSample) -> Result<(), ReadError> + 'a;
+type OnSample<'a> = dyn FnMut(&LogHead, LogSample) -> Result<(), ReadError> + 'a;
 
 /// Whether a path is a log, or a folder that has an `.eval` log.
 pub fn is_log(path: &Path) -> bool {
