@@ -97,7 +97,7 @@ impl History {
         let mut private = OpenOptions::new();
         let private = private.create(true).append(true).mode(0o600);
         private.open(&path).map_err(wrap())?;
-        let failed = |error| failed(root, &error);
+        let failed = |error: rusqlite::Error| failed(root, &error);
         let connection = Connection::open(&path).map_err(failed)?;
         connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
         let version = prepare(&connection).map_err(failed)?;

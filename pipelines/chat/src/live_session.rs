@@ -65,10 +65,7 @@ impl LiveSession {
 
     /// The session, if it runs.
     pub(crate) fn running(&mut self) -> Option<&mut dyn Session> {
-        match &mut self.session {
-            Some(session) => Some(session.as_mut()),
-            None => None,
-        }
+        Some(self.session.as_mut()?.as_mut())
     }
 
     /// Starts the session if it does not run, with the files and variables of `entries`. Returns `None` if the person stopped

@@ -16,8 +16,8 @@ Ctrl-C stops the reply or cell; Ctrl-C again ends the chat.
 /get FILE         take a file out, into the current folder
 /history          list the messages with their numbers
 /edit N MESSAGE   replace message N, take back what followed, and send it
-/retry            take back the answer to the last message, and ask again
-/continue         go on where a stop, a limit or an error has ended the work
+/retry            take back the answer to the last message, also a stopped one, and ask again
+/continue         go on where a stopped cell, a limit or an error has ended the work
 /save notebook|json|html [PATH]
                   save the conversation
 /grade            run the checks of the task (--task)

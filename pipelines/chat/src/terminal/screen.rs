@@ -81,7 +81,7 @@ impl Screen {
             Entry::Reply { .. } => write(&self.text.finish())?,
             Entry::PartialReply { .. } => {
                 write(&self.text.finish())?;
-                self.note("stopped; /continue or /retry, or a message");
+                self.note("stopped; /retry asks again, or write a message");
             }
             Entry::Run { run, .. } if run.cell.is_none() => {
                 self.note(observation_text(&run.observation).trim_end());
