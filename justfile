@@ -18,7 +18,7 @@ pybench := "cargo run " + quiet + " -p pybench --"
 all := '--workspace --features pybench-xet/cas'
 
 # The executor on Temporal, whose client nothing else is compiled with.
-temporal := '-p pybench-temporal --features sdk'
+temporal := all + ',pybench-temporal/sdk --test temporal'
 
 attack := "cargo test --quiet -p pybench-interpreter-containers --test sessions attack"
 
@@ -74,7 +74,7 @@ status *ARGS:
 show *ARGS:
     @{{ pybench }} show "$@"
 
-# Runs and datasets in the browser: lists, filters, search, each trajectory with its verdict. WHAT is a run or a dataset; without it, all runs (docs/studio.md).
+# Runs and datasets in the browser: lists, filters, search, each trajectory with its verdict. WHAT is a run, a dataset (also on the Hub or S3) or a log of inspect_ai; without it, all runs (docs/studio.md).
 [group('look at data')]
 studio *ARGS: setup
     @{{ pybench }} studio "$@"
@@ -120,6 +120,11 @@ loop *ARGS: setup
     @cargo build {{ quiet_train }} -p pybench-training
     @{{ pybench }} loop "$@"
 
+# Talk with a model that has a Python interpreter: an agent of a recipe, an endpoint, a model folder or a GGUF file; without any, the newest checkpoint (docs/chat.md).
+[group('train and evaluate')]
+chat *ARGS: setup
+    @{{ pybench }} chat "$@"
+
 # Evaluate agents on PyBench (where its files are) and on the held-out tasks of the library: three scores side by side, a report. Without RECIPE the quickstart's dataset is made first where it is missing. RECIPE is a file or the name of one in pipelines/recipes/eval/.
 [group('train and evaluate')]
 eval *ARGS: setup
@@ -149,7 +154,7 @@ parity: setup
 test *ARGS: (setup "tests") lint
     @: >"{{ skips }}"
     @cargo build {{ quiet_train }} {{ all }}
-    @[ -z "${PYBENCH_REQUIRE_ALL:-}" ] || { embedded/build build && PYBENCH_SKIPS="{{ skips }}" embedded/build test; }
+    @[ -z "${PYBENCH_REQUIRE_ALL:-}" ] || { embedded/build build && PYBENCH_SKIPS="{{ skips }}" embedded/build test && PYBENCH_SKIPS="{{ skips }}" {{ just_executable() }} temporal; }
     @PYBENCH_SKIPS="{{ skips }}" RUST_TEST_THREADS="${RUST_TEST_THREADS:-{{ test_threads }}}" {{ fuzz_for }}1000 .ci/tests {{ all }} "$@"; ended=$?; pipelines/skips "{{ skips }}"; exit $ended
 
 # Formatting and clippy, warnings refused; module cycles; licenses and bans, where cargo-deny is installed.
@@ -165,7 +170,7 @@ lint:
 # Check and test what distributes runs by Temporal, against a real server (docs/temporal.md).
 [group('check')]
 temporal *ARGS: setup
-    @cargo clippy --quiet {{ temporal }} --all-targets -- -D warnings
+    @cargo clippy --quiet {{ temporal }} -- -D warnings
     @cargo test --quiet {{ temporal }} "$@"
 
 # The full proofs, of which `test` takes samples: every template of the library, and in a container; PyBench's strict score, charts.
@@ -184,23 +189,28 @@ attack *ARGS: setup
         *) {{ attack }} "$@" ;; \
     esac
 
-# A thousand sessions, 64 at a time, while sessions, servers and hosts are killed; a run that is killed 40 times.
+# A thousand sessions, 64 at a time, while sessions, servers and hosts are killed; a run that is killed 40 times. `cluster [SECONDS [SEED]]`: runs with three workers while servers fail and processes are killed, again and again.
 [group('check')]
-soak: setup
-    @SOAK_SESSIONS=1000 SOAK_IN_FLIGHT=64 cargo test --quiet -p pybench-interpreter-containers --test soak
-    @SOAK_KILLS=40 cargo test --quiet -p pybench --test runs kills_change_nothing
+soak *ARGS: setup
+    @case "${1:-}" in \
+        cluster) SOAK_SECONDS="${2:-1800}" SOAK_SEED="${3:-$(date +%s)}" cargo test --quiet -p pybench --test runs random_faults_change_nothing -- --nocapture ;; \
+        "") SOAK_SESSIONS=1000 SOAK_IN_FLIGHT=64 cargo test --quiet -p pybench-interpreter-containers --test soak && \
+            SOAK_KILLS=40 cargo test --quiet -p pybench --test runs kills_change_nothing ;; \
+        *) echo "soak: $1 is neither nothing nor cluster" >&2; exit 2 ;; \
+    esac
 
 # Fuzz every parser of bytes from outside for SECONDS each.
 [group('check')]
 fuzz SECONDS="60":
     @{{ fuzz_for }}$(({{ SECONDS }} * 1000)) cargo test --quiet fuzz_
 
-# Time WHAT (interpreter, eval, data, render, train, serve, agents, rollout-vllm, llama) against what people use today, in one run; `scale` measures how memory and time grow with a run, `teach` what a small model learns.
+# Time WHAT (interpreter, eval, data, cluster, studio, render, train, serve, agents, rollout-vllm, llama) against what people use today, in one run; `scale` measures how memory and time grow with a run, `cluster-model` computes what a cluster of 1,000 workers would do, `teach` what a small model learns.
 [group('check')]
 bench WHAT *ARGS: setup
     @what=$1; shift; package=; \
         if [ -e "training/benches/$what.rs" ]; then training/setup; package='-p pybench-training'; fi; \
         if [ -x "training/benches/$what" ]; then training/setup; exec "training/benches/$what" "$@"; fi; \
+        if [ -f "benches/$what" ] && [ -x "benches/$what" ]; then exec "benches/$what" "$@"; fi; \
         cargo run --quiet $package --example "bench-$what" -- "$@"
 
 # Write the JSON Schema of recipes again.

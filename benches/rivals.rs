@@ -39,6 +39,11 @@ impl Rivals {
         Self::with(benches, "data.py", &["data"])
     }
 
+    /// `cluster.py` there.
+    pub fn of_cluster(benches: &Path) -> Result<Self> {
+        Self::with(benches, "cluster.py", &["cluster"])
+    }
+
     fn with(benches: &Path, script: &str, what: &[&str]) -> Result<Self> {
         let python = environment_python()?;
         let environment = python

@@ -5,7 +5,7 @@
 //! one sample with its provenance.
 //!
 //! Reading: [`read`] reads our own shards and treats them as untrusted input. [`samples`] reads conversations in
-//! any of the usual formats, and [`survey`] summarizes them.
+//! any of the usual formats, and [`survey`] summarizes them. [`inspect_log`] reads and writes evaluations as inspect_ai does.
 //!
 //! Verification: [`row_hashes`] computes the hashes stored with each row, [`split_check`] compares the splits, and
 //! [`normalize`] removes differences that do not matter between two runs of the same code.
@@ -18,6 +18,7 @@ pub mod decontaminate;
 pub mod dedup;
 pub mod diversity;
 pub mod formats;
+pub mod inspect_log;
 pub mod normalize;
 pub mod observed;
 mod pages;

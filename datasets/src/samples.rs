@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::dedup::RowTexts;
 
 /// Maximum number of messages in a row.
-const MAX_MESSAGES: usize = 10_000;
+const MAX_MESSAGES: usize = 1_000_000;
 /// Maximum number of files in a folder.
 const MAX_FILES: usize = 10_000;
 /// Columns that may contain the messages. The first existing one is used.

@@ -115,8 +115,8 @@ impl Survey {
         plots
     }
 
-    /// Conversations by number of tokens, in bins of equal width.
-    fn bins(&self) -> Vec<(String, usize)> {
+    /// Conversations by number of tokens, in bins of equal width, each with its name.
+    pub fn bins(&self) -> Vec<(String, usize)> {
         let Some(max) = self.tokens.iter().max() else {
             return Vec::new();
         };

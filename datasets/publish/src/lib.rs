@@ -12,10 +12,11 @@ mod plan;
 mod send;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pybench_run::RunError;
 use pybench_run::cli::{LogArgs, Process};
+use pybench_run::project::{find_run, is_in_bucket};
 
 pub use model::ModelArgs;
 pub use package::Package;
@@ -29,7 +30,8 @@ pub use send::Published;
 #[derive(Clone, Debug, clap::Parser)]
 pub struct PublishArgs {
     /// Dataset (a folder with data/*.parquet, a run folder, or the name of a run) or model (a folder with config.json or
-    /// adapter_config.json and *.safetensors, the folder of a training run, or its name)
+    /// adapter_config.json and *.safetensors, the folder of a training run, or its name); a run may be in a bucket
+    /// (s3://BUCKET/PREFIX/NAME)
     pub source: PathBuf,
     /// Repository on the Hub
     #[arg(long, value_name = "OWNER/NAME", required_if_eq("yes", "true"))]
@@ -62,6 +64,9 @@ pub async fn run(args: PublishArgs, process: &Process) -> Result<(), RunError> {
         Repository::check(name)?;
     }
     let mut args = args;
+    if is_in_bucket(&args.source) {
+        args.source = find_run(&args.source, Path::new("."))?;
+    }
     let asked = match model::is_model(&args.source) {
         true => model::asked_for_license(&args.source, &args.model)?,
         false => Vec::new(),

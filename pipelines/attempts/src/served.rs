@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use pybench_llm::{ChatError, ChatModel, ChatRequest, Limits, OpenAi, Reply};
+use pybench_llm::{ChatError, ChatModel, ChatRequest, Limits, OpenAi, Reply, ReplyWatcher};
 use pybench_run::{ModelChoice, Price, RunError};
 use tokio::sync::OnceCell;
 
@@ -72,5 +72,14 @@ impl ChatModel for Served {
     async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, ChatError> {
         let (_, client) = self.started.get_or_try_init(|| self.start()).await?;
         client.reply(request).await
+    }
+
+    async fn reply_live(
+        &self,
+        request: &ChatRequest<'_>,
+        watcher: &ReplyWatcher,
+    ) -> Result<Reply, ChatError> {
+        let (_, client) = self.started.get_or_try_init(|| self.start()).await?;
+        client.reply_live(request, watcher).await
     }
 }

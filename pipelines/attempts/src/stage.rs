@@ -103,13 +103,14 @@ impl AttemptStage {
         let weights = recipe.teacher_mix.iter().map(|mixed| mixed.weight);
         let teacher_mix = weights.zip(teachers.by_ref()).collect();
         let wheelhouse = recipe.interpreter.wheelhouse.as_ref();
+        let wheelhouse = wheelhouse.map(|path| context.fetch(path)).transpose()?;
         // The recipe was validated when it was read, so an invalid list cannot occur here.
         let network = Network::allow(&recipe.interpreter.network).ok().flatten();
         let config = RolloutConfig {
             rollout: recipe.rollout.clone(),
             session: SessionSpec {
                 limits: recipe.interpreter.limits.clone(),
-                wheelhouse: wheelhouse.map(|path| context.resolve(path)),
+                wheelhouse,
                 network,
                 ..SessionSpec::default()
             },

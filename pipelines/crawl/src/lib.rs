@@ -114,7 +114,7 @@ fn open_sources(
     for (number, choice) in choices.iter().enumerate() {
         let at = format!("crawl.{list}[{number}]");
         if let SourceChoice::Local { path, .. } = choice {
-            let folder = context.resolve(path);
+            let folder = context.fetch(path)?;
             if !folder.is_dir() {
                 let folder = folder.display();
                 return Err(RunError::BadInput(format!(

@@ -20,6 +20,7 @@ use pybench_run::{
 use pybench_types::text::shell_word;
 
 use super::agent::config::UpstreamConfig;
+use super::inspect_export::{self, ExportArgs};
 use super::judge_and_report::{self, REPORT};
 use super::record::Evaluation;
 use super::report;
@@ -70,6 +71,8 @@ pub enum Command {
     Compare(judge_and_report::CompareArgs),
     /// Write the report of one or more evaluations
     Report(judge_and_report::ReportArgs),
+    /// Write evaluations as logs of inspect_ai, which `inspect view` opens
+    Export(ExportArgs),
 }
 
 /// Options shared by `eval` and `eval audit`.
@@ -134,6 +137,10 @@ pub struct RunArgs {
     /// Override a key of the recipe, such as rollout.samples=4; can be given several times
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Keep the journal of a new run in the PostgreSQL server that FILE names, and its files in the bucket that FILE names
+    /// [default: in the run folder]
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// Print the number of attempts and the expected calls, tokens and cost without calling a model, and stop
     #[arg(long)]
     pub dry_run: bool,
@@ -214,6 +221,7 @@ pub async fn run_command(args: EvalArgs, process: Process) -> Result<(), RunErro
         Some(Command::Judge(args)) => judge_and_report::run_judge(&args, &process.interrupt).await,
         Some(Command::Compare(args)) => judge_and_report::run_compare(&args),
         Some(Command::Report(args)) => judge_and_report::run_report(&args),
+        Some(Command::Export(args)) => inspect_export::run_export(&args),
     }
 }
 
@@ -327,9 +335,10 @@ fn open_run_folder(
         true => WhenChanged::StartOver,
         false => WhenChanged::StartOverIfFree,
     };
+    let profile = args.profile.as_deref();
     let opened = match args.dry_run {
-        true => RunFolder::open_for_dry_run(&folder, &text),
-        false => RunFolder::open_or_start_over(&folder, &text, &changed),
+        true => RunFolder::open_for_dry_run_in_profile(&folder, &text, profile),
+        false => RunFolder::open_in_profile(&folder, &text, &changed, profile),
     };
     Ok(Arc::new(opened?))
 }

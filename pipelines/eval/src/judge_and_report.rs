@@ -89,7 +89,7 @@ pub struct ReportArgs {
 }
 
 /// The file of records at `path`, which is that file or a run folder.
-fn records_path(path: &Path) -> PathBuf {
+pub(super) fn records_path(path: &Path) -> PathBuf {
     match path.is_dir() {
         true => path.join(RESULTS),
         false => path.to_owned(),
@@ -97,11 +97,11 @@ fn records_path(path: &Path) -> PathBuf {
 }
 
 /// The content store next to a file of records.
-fn store_path(records: &Path) -> PathBuf {
+pub(super) fn store_path(records: &Path) -> PathBuf {
     records.parent().unwrap_or(Path::new(".")).join("files")
 }
 
-fn read(paths: &[PathBuf]) -> Result<Evaluation, RunError> {
+pub(super) fn read(paths: &[PathBuf]) -> Result<Evaluation, RunError> {
     let parts = paths
         .iter()
         .map(|path| Evaluation::read(&records_path(path)));

@@ -10,6 +10,7 @@ pub mod command;
 pub mod contamination;
 pub mod endpoint;
 mod file_error;
+mod inspect_export;
 pub mod judge;
 pub mod judge_and_report;
 pub mod record;

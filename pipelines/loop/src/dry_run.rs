@@ -103,7 +103,8 @@ fn of_round_left(
     if !root.is_dir() {
         return estimate_in(context, recipe, tasks);
     }
-    let folder = RunFolder::open_for_dry_run(&root, &recipe.to_toml()?)?;
+    let (profile, text) = (context.folder.profile()?, recipe.to_toml()?);
+    let folder = RunFolder::open_for_dry_run_in_profile(&root, &text, profile.as_deref())?;
     let own = RunContext {
         folder: Arc::new(folder),
         ..context.clone()

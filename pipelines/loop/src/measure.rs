@@ -72,6 +72,7 @@ pub(crate) async fn measure(
                     runs_dir: Some(runs.to_owned()),
                     ..CommonArgs::default()
                 },
+                profile: context.folder.profile()?,
                 ..RunArgs::default()
             };
             let evaluated = evaluate(args, process).await;

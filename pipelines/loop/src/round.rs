@@ -6,6 +6,7 @@ use pybench_datasets::read;
 use pybench_run::artifacts::{FILES, TASKS, TRAJECTORIES};
 use pybench_run::{
     ContentStore, ExecutorOptions, ModelChoice, Recipe, RunContext, RunError, RunFolder,
+    WhenChanged,
 };
 use pybench_types::task::Task;
 use serde::{Deserialize, Serialize};
@@ -47,12 +48,16 @@ pub(crate) async fn play(
     let root = round_dir(context, number);
     let budget = SharedBudget::of(context, &root)?;
     tracing::info!("round {number}: {} tasks, run {}", tasks.len(), recipe.name);
-    let folder = RunFolder::open(&root, &recipe.to_toml()?)?;
+    let profile = context.folder.profile()?;
+    let changed = WhenChanged::Refuse(None);
+    let text = recipe.to_toml()?;
+    let folder = RunFolder::open_in_profile(&root, &text, &changed, profile.as_deref())?;
     write_inputs(context, &folder, tasks)?;
     let own = RunContext {
         folder: Arc::new(folder),
         options: budget.limit(ExecutorOptions {
             retry_failed: context.options.retry_failed,
+            lease: context.options.lease,
             ..ExecutorOptions::of(&recipe)
         }),
         recipe,

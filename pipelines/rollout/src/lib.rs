@@ -98,7 +98,8 @@ pub async fn open(
     money::check(&context.recipe)?;
     let teachers = teacher::teachers(context)?;
     let mut choice = context.recipe.interpreter.clone();
-    choice.wheelhouse = choice.wheelhouse.map(|path| context.resolve(&path));
+    let wheelhouse = choice.wheelhouse.map(|path| context.fetch(&path));
+    choice.wheelhouse = wheelhouse.transpose()?;
     let interpreter = pybench_interpreter_containers::paced(&choice)
         .map_err(|error| RunError::Environment(error.to_string()))?;
     record_warnings(context, interpreter.as_ref())?;

@@ -1,8 +1,9 @@
-//! Reads trajectories from run folders and datasets.
+//! Reads trajectories from run folders, datasets and logs of inspect_ai.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use pybench_datasets::inspect_log::{self, LogHead, LogSample};
 use pybench_datasets::samples::{self, ReadError, Sample};
 use pybench_run::artifacts::{TASKS, VERDICTS, stage};
 use pybench_run::project::find_run;
@@ -19,15 +20,18 @@ const SHORTEST_ID: usize = 8;
 /// Maximum characters of a query in a list.
 const MAX_QUERY: usize = 60;
 
-/// A run or a dataset to read trajectories from.
+/// A run, a dataset or a log to read trajectories from.
+#[derive(Clone, Debug)]
 pub enum TrajectorySource {
     /// Folder of a run.
     Run(PathBuf),
     /// Path of a dataset file or folder.
     Dataset(PathBuf),
+    /// Path of a log of inspect_ai, or of a folder of logs.
+    InspectLog(PathBuf),
 }
 
-/// A trajectory of a run, or a row of a dataset.
+/// A trajectory of a run, a row of a dataset, or a sample of a log.
 #[derive(Clone)]
 pub enum TrajectoryRecord {
     Trajectory {
@@ -39,33 +43,42 @@ pub enum TrajectoryRecord {
     Row {
         sample: Sample,
     },
+    Log {
+        head: Box<LogHead>,
+        sample: Box<LogSample>,
+        /// The messages of the sample in the format `tools`.
+        messages: Vec<Message>,
+    },
 }
 
 impl TrajectorySource {
-    /// Opens a run (name or folder), or a dataset (file or folder).
+    /// Opens a run (name or folder), a dataset (file or folder), or a log of inspect_ai (file or folder of logs).
     ///
     /// # Errors
-    /// [`RunError::BadInput`] if `path` is neither.
+    /// [`RunError::BadInput`] if `path` is none of them.
     pub fn open(path: &Path, runs_dir: &Path) -> Result<Self, RunError> {
         let is_run = Journal::exists(path);
+        if !is_run && inspect_log::is_log(path) {
+            return Ok(Self::InspectLog(path.to_owned()));
+        }
         if path.exists() && !is_run {
             return Ok(Self::Dataset(path.to_owned()));
         }
         Ok(Self::Run(find_run(path, runs_dir)?))
     }
 
-    /// The folder of the run, or the path of the dataset.
+    /// The folder of the run, or the path of the dataset or log.
     pub fn path(&self) -> &Path {
         match self {
-            Self::Run(path) | Self::Dataset(path) => path,
+            Self::Run(path) | Self::Dataset(path) | Self::InspectLog(path) => path,
         }
     }
 
-    /// The content store of a run; `None` for a dataset.
+    /// The content store of a run; `None` for a dataset or log.
     pub fn store(&self) -> Option<ContentStore> {
         match self {
             Self::Run(folder) => ContentStore::open(&folder.join("files")).ok(),
-            Self::Dataset(_) => None,
+            Self::Dataset(_) | Self::InspectLog(_) => None,
         }
     }
 
@@ -79,20 +92,18 @@ impl TrajectorySource {
     ) -> Result<(), RunError> {
         match self {
             Self::Run(folder) => each_of_run(folder, visit),
-            Self::Dataset(path) => {
-                let mut failed = None;
-                let read = samples::read_rows(path, &mut |sample| {
-                    visit(TrajectoryRecord::Row { sample }).map_err(|error| {
-                        let text = error.to_string();
-                        failed = Some(error);
-                        ReadError::Stopped(text)
+            Self::Dataset(path) => stopping(visit, |visit| {
+                samples::read_rows(path, &mut |sample| visit(TrajectoryRecord::Row { sample }))
+            }),
+            Self::InspectLog(path) => stopping(visit, |visit| {
+                inspect_log::each_sample(path, &mut |head, sample| {
+                    visit(TrajectoryRecord::Log {
+                        head: Box::new(head.clone()),
+                        messages: sample.as_messages(),
+                        sample: Box::new(sample),
                     })
-                });
-                match (failed, read) {
-                    (Some(error), _) => Err(error),
-                    (None, read) => read.map_err(|error| RunError::BadInput(error.to_string())),
-                }
-            }
+                })
+            }),
         }
     }
 
@@ -142,6 +153,27 @@ impl TrajectorySource {
     }
 }
 
+/// Reads with a callback that fails with [`ReadError`], and returns the error of `visit` itself if there was one.
+fn stopping(
+    visit: &mut dyn FnMut(TrajectoryRecord) -> Result<(), RunError>,
+    read: impl FnOnce(
+        &mut dyn FnMut(TrajectoryRecord) -> Result<(), ReadError>,
+    ) -> Result<(), ReadError>,
+) -> Result<(), RunError> {
+    let mut failed = None;
+    let read = read(&mut |record| {
+        visit(record).map_err(|error| {
+            let text = error.to_string();
+            failed = Some(error);
+            ReadError::Stopped(text)
+        })
+    });
+    match (failed, read) {
+        (Some(error), _) => Err(error),
+        (None, read) => read.map_err(|error| RunError::BadInput(error.to_string())),
+    }
+}
+
 /// Calls `visit` with every trajectory of a run, in item order.
 fn each_of_run(
     folder: &Path,
@@ -183,6 +215,7 @@ impl TrajectoryRecord {
         match self {
             Self::Trajectory { trajectory, .. } => Some(trajectory.id.as_str()),
             Self::Row { sample } => sample.id(),
+            Self::Log { sample, .. } => Some(&*sample.uuid).filter(|id| !id.is_empty()),
         }
     }
 
@@ -190,6 +223,7 @@ impl TrajectoryRecord {
         match self {
             Self::Trajectory { trajectory, .. } => &trajectory.messages,
             Self::Row { sample } => &sample.messages,
+            Self::Log { messages, .. } => messages,
         }
     }
 
@@ -198,6 +232,7 @@ impl TrajectoryRecord {
         match self {
             Self::Trajectory { trajectory, .. } => trajectory.format.clone(),
             Self::Row { sample } => sample.format().to_owned(),
+            Self::Log { .. } => "tools".to_owned(),
         }
     }
 
@@ -209,6 +244,7 @@ impl TrajectoryRecord {
                 let file = sample.location.rsplit('/').next().unwrap_or_default();
                 sample.id().unwrap_or(file).to_owned()
             }
+            Self::Log { head, sample, .. } => format!("{}-{}", head.task, sample.name()),
         };
         pybench_types::text::slug(&name)
     }
@@ -237,6 +273,21 @@ impl TrajectoryRecord {
                 let id = line(&pybench_types::text::cut(sample.id().unwrap_or("-"), 12));
                 format!("{id}  {:>2} turns  {query}", sample.turns())
             }
+            Self::Log {
+                sample, messages, ..
+            } => {
+                let replies = messages.iter().filter(|m| m.role == Role::Assistant);
+                let scores = sample.scores.iter();
+                let scores = scores.map(|score| format!("{} {}", score.name, score.value));
+                let scores = line(&pybench_types::text::cut(
+                    &scores.collect::<Vec<_>>().join(", "),
+                    MAX_QUERY,
+                ));
+                let query = messages.iter().find_map(query).unwrap_or("");
+                let query = line(&pybench_types::text::cut(query, MAX_QUERY));
+                let name = line(&pybench_types::text::cut(&sample.name(), 40));
+                format!("{name}  {:>2} turns  {scores}  {query}", replies.count())
+            }
         }
     }
 
@@ -262,18 +313,22 @@ impl TrajectoryRecord {
                 }
                 text
             }
+            Self::Log { head, sample, .. } => {
+                format!("{} · {} · {}", head.task, sample.name(), head.model)
+            }
         }
     }
 
-    /// The footer: how the trajectory ended, its output files and its verdict.
+    /// The footer: how the trajectory ended, its output files and its verdict; the scores of a sample of a log.
     pub fn tail(&self) -> String {
-        let Self::Trajectory {
-            trajectory,
-            verdict,
-            ..
-        } = self
-        else {
-            return String::new();
+        let (trajectory, verdict) = match self {
+            Self::Trajectory {
+                trajectory,
+                verdict,
+                ..
+            } => (trajectory, verdict),
+            Self::Log { sample, .. } => return log_tail(sample),
+            Self::Row { .. } => return String::new(),
         };
         let (end, turns) = (&trajectory.end, trajectory.turns.len());
         let mut text = format!("{end:?} after {turns} turns\n");
@@ -294,6 +349,21 @@ impl TrajectoryRecord {
         }
         text
     }
+}
+
+/// The scores of a sample, and why it ended.
+fn log_tail(sample: &LogSample) -> String {
+    let mut text = String::new();
+    for score in &sample.scores {
+        text += &format!("{}: {}  {}\n", score.name, score.value, score.explanation);
+    }
+    if let Some(limit) = &sample.limit {
+        text += &format!("ended by its limit: {} {}\n", limit.kind, limit.value);
+    }
+    if !sample.error.is_empty() {
+        text += &format!("no result: {}\n", sample.error);
+    }
+    text
 }
 
 /// The query in a user message. The list of files is a message before it, or a paragraph before it.

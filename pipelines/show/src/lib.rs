@@ -18,10 +18,11 @@ use pybench_agent::notebook::Notebook;
 use pybench_run::cli::print;
 pub use render::{RenderOptions, render};
 
-/// Show a trajectory of a run or dataset, or export it as a notebook; without WHICH, list all
+/// Show a trajectory of a run, dataset or log of inspect_ai, or export it as a notebook; without WHICH, list all
 #[derive(Clone, Debug, clap::Parser)]
 pub struct ShowArgs {
-    /// Run (name or folder), or dataset (folder, .parquet, .jsonl or .json file)
+    /// Run (name or folder), dataset (folder, .parquet, .jsonl or .json file), or log of inspect_ai (.eval or .json file, or a
+    /// folder of them)
     pub source: PathBuf,
     /// Row number from 1, or a trajectory id or its first eight characters or more
     pub which: Option<String>,
@@ -127,6 +128,14 @@ pub fn export(
             let book =
                 book.map_err(|error| RunError::BadInput(format!("{}: {error}", sample.location)))?;
             book.end(json!({"place": sample.location, "trajectory": sample.id()}))
+        }
+        TrajectoryRecord::Log {
+            sample, messages, ..
+        } => {
+            let book = Notebook::of_messages(messages, pybench_agent::format(FormatChoice::Tools));
+            let name = sample.name();
+            let book = book.map_err(|error| RunError::BadInput(format!("{name}: {error}")))?;
+            book.end(json!({"place": name, "trajectory": sample.uuid}))
         }
     };
     create_dir(&folder.join("output"))?;

@@ -1,7 +1,7 @@
 //! Who may ask. The link that the command prints holds a token; it is exchanged for a cookie that other sites cannot make
 //! the browser send. The server in front checks `Host` and `Origin`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -27,6 +27,8 @@ pub(crate) struct Token {
     secret: Arc<str>,
     /// Cookies are shared by all ports of a host; the name tells the studios apart.
     cookie: Arc<str>,
+    /// Digest of a code that can be exchanged for the cookie once.
+    code: Arc<Mutex<Option<blake3::Hash>>>,
 }
 
 impl Token {
@@ -36,11 +38,41 @@ impl Token {
         Self {
             secret: blake3::Hash::from(bytes).to_hex().as_str().into(),
             cookie: format!("pybench_studio_{port}").into(),
+            code: Arc::default(),
         }
     }
 
     pub(crate) fn text(&self) -> &str {
         &self.secret
+    }
+
+    /// A code for a link that opens the studio once. Other users of the machine see the arguments of the program that opens
+    /// a browser, and may not learn the token from them.
+    pub(crate) fn one_time_code(&self) -> String {
+        let code = blake3::Hash::from(rand::random::<[u8; 32]>()).to_hex();
+        *self.lock_code() = Some(blake3::hash(code.as_bytes()));
+        code.to_string()
+    }
+
+    /// Whether this is the code, which is not valid a second time.
+    fn takes(&self, given: &str) -> bool {
+        let mut code = self.lock_code();
+        let is_code = *code == Some(blake3::hash(given.as_bytes()));
+        if is_code {
+            *code = None;
+        }
+        is_code
+    }
+
+    fn lock_code(&self) -> MutexGuard<'_, Option<blake3::Hash>> {
+        self.code.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the query is that of a link which opens the studio.
+    fn is_in_link(&self, query: &str) -> bool {
+        let token = query.strip_prefix("token=");
+        let code = query.strip_prefix("once=");
+        token.is_some_and(|given| self.is(given)) || code.is_some_and(|given| self.takes(given))
     }
 
     fn is(&self, given: &str) -> bool {
@@ -110,18 +142,16 @@ fn is_from_own_page(headers: &HeaderMap) -> bool {
 
 /// Answers the opening link with a cookie, and refuses requests without it.
 pub(crate) async fn require(State(token): State<Token>, request: Request, next: Next) -> Response {
-    let link = request
-        .uri()
-        .query()
-        .and_then(|query| query.strip_prefix("token="));
+    let query = request.uri().query();
+    let is_link = query.is_some_and(|query| token.is_in_link(query));
     let refused = write_problem(&token, &request);
-    let mut response = match link {
-        Some(given) if token.is(given) => admitted(&token, request.uri().path()),
-        _ if token.is_sent(request.headers()) => match refused {
+    let mut response = match is_link {
+        true => admitted(&token, request.uri().path()),
+        false if token.is_sent(request.headers()) => match refused {
             None => next.run(request).await,
             Some((status, text)) => (status, Json(json!({"message": text}))).into_response(),
         },
-        _ => (StatusCode::UNAUTHORIZED, REFUSED).into_response(),
+        false => (StatusCode::UNAUTHORIZED, REFUSED).into_response(),
     };
     let headers = response.headers_mut();
     let policy = HeaderValue::from_static(POLICY);

@@ -1,7 +1,7 @@
 //! The web app, which `web/build` makes and which is part of the program.
 
-use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, LOCATION, VARY};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, VARY};
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
 /// Path and content of each file; empty if the app was not built.
@@ -17,9 +17,8 @@ pub(crate) fn are_built() -> bool {
     !ASSETS.is_empty()
 }
 
-/// Serves a file of the app. Other paths are pages of the app, which reads them itself, or, for who accepts JSON only, the
-/// data of these pages.
-pub(crate) async fn serve(uri: Uri, headers: HeaderMap) -> Response {
+/// Serves a file of the app. Other paths are pages of the app, which reads them itself.
+pub(crate) async fn serve(uri: Uri) -> Response {
     let find = |wanted: &str| ASSETS.iter().find(|(path, _)| *path == wanted);
     if let Some((path, content)) = find(uri.path().trim_start_matches('/')) {
         let headers = [
@@ -31,34 +30,11 @@ pub(crate) async fn serve(uri: Uri, headers: HeaderMap) -> Response {
     if uri.path().starts_with("/assets/") {
         return StatusCode::NOT_FOUND.into_response();
     }
-    if let Some(address) = data_address(&uri).filter(|_| wants_json(&headers)) {
-        let headers = [(LOCATION, address), (VARY, ACCEPT.to_string())];
-        return (StatusCode::TEMPORARY_REDIRECT, headers).into_response();
-    }
     let html = [(CONTENT_TYPE, "text/html; charset=utf-8"), (VARY, "accept")];
     match find("index.html") {
         Some((_, content)) => (html, *content).into_response(),
         None => (html, NOT_BUILT).into_response(),
     }
-}
-
-/// Where the data of a page are.
-fn data_address(uri: &Uri) -> Option<String> {
-    let query = uri.query().map(|query| format!("?{query}"));
-    let query = query.unwrap_or_default();
-    match uri.path() {
-        "/" => Some(format!("/api/data{query}")),
-        path if path.starts_with("/data/") => Some(format!("/api{path}{query}")),
-        path @ ("/compare" | "/compare/pair") => Some(format!("/api{path}{query}")),
-        path => path
-            .strip_prefix("/review/")
-            .map(|rest| format!("/api/data/{rest}{query}")),
-    }
-}
-
-fn wants_json(headers: &HeaderMap) -> bool {
-    let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
-    accepted.is_some_and(|types| types.contains("application/json") && !types.contains("text/html"))
 }
 
 fn content_type(path: &str) -> &'static str {

@@ -11,11 +11,16 @@ use pybench_run::project::{default_runs_dir, project_root};
 use pybench_run::{RunError, Urgency, default_cache_dir};
 use pybench_show::TrajectorySource;
 use tokio::net::TcpListener;
+use tokio::task::JoinError;
 
 use crate::access::Token;
 use crate::api::router;
 use crate::assets;
+use crate::chat::chats::{ChatPlace, Chats};
+use crate::desktop;
 use crate::edit::forks::Forks;
+use crate::export::{self, ExportArgs};
+use crate::remote;
 use crate::sources::{Sources, What};
 
 /// Maximum number of open connections.
@@ -23,10 +28,15 @@ const CONNECTIONS: usize = 64;
 /// Time limit for receiving the head of a request.
 const HEAD: Duration = Duration::from_secs(15);
 
-/// Look at runs and datasets in the browser: lists, filters, search, each trajectory with its verdict
+/// Look at runs, datasets and logs of inspect_ai in the browser: lists, filters, search, each trajectory with its verdict
 #[derive(Clone, Debug, clap::Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct StudioArgs {
-    /// Run or evaluation (name or folder), or dataset (folder, .parquet, .jsonl or .json file) [default: all runs]
+    #[command(subcommand)]
+    pub action: Option<Action>,
+    /// Run or evaluation (name or folder), dataset (folder, .parquet, .jsonl or .json file), log of inspect_ai (.eval or .json
+    /// file, or a folder of them), dataset on the Hub (hf://datasets/OWNER/NAME[@REVISION]), or dataset or log on S3
+    /// (s3://BUCKET/PATH) [default: all runs]
     #[arg(value_name = "WHAT")]
     pub what: Option<PathBuf>,
     /// Loopback address to listen on; port 0 chooses a free port
@@ -35,19 +45,74 @@ pub struct StudioArgs {
     /// Additional host name that browsers use for the studio; may be repeated
     #[arg(long, value_name = "NAME")]
     pub host: Vec<String>,
+    /// Print the link only [default: also open it in the browser, where there is a desktop]
+    #[arg(long)]
+    pub no_open: bool,
     /// Directory with the run folders [default: data/runs in the project]
     #[arg(long, value_name = "DIR")]
     pub runs_dir: Option<PathBuf>,
+    /// Recipe of `pybench eval` with the agents to chat with: a file, or the name of one that comes with pybench
+    #[arg(long, value_name = "RECIPE", default_value = pybench_chat::agents::RECIPE)]
+    pub chat_recipe: PathBuf,
+    /// Folder of the conversations [default: data/chat in the project]
+    #[arg(long, value_name = "DIR")]
+    pub chat_history: Option<PathBuf>,
     #[command(flatten)]
     pub log: LogArgs,
 }
 
-/// Serves the studio until Ctrl-C.
+/// What to do instead of serving.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Action {
+    /// Write leaderboards, task pages and chosen trajectories as a site for a static host
+    Export(ExportArgs),
+}
+
+/// Serves the studio until Ctrl-C, or writes a site.
 ///
 /// # Errors
 /// [`RunError::BadInput`] if the run or dataset does not exist or is empty, or the address is no loopback address;
-/// [`RunError::Environment`] if the address cannot be used.
+/// [`RunError::Environment`] if the address cannot be used; those of an export.
 pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
+    match &args.action {
+        Some(Action::Export(args)) => write_site(args, process).await,
+        None => serve(args, process).await,
+    }
+}
+
+async fn write_site(args: &ExportArgs, process: &Process) -> Result<(), RunError> {
+    let sources = sources(args.what.as_deref(), args.runs_dir.as_deref(), process).await?;
+    let args = args.clone();
+    let written = tokio::task::spawn_blocking(move || print(&export::run(&args, &sources)?));
+    let failed = |error: JoinError| RunError::Internal(format!("the export failed: {error}"));
+    written.await.map_err(failed)?
+}
+
+/// What is to be shown. What the Hub or a bucket has is downloaded.
+async fn sources(
+    asked: Option<&Path>,
+    runs_dir: Option<&Path>,
+    process: &Process,
+) -> Result<Sources, RunError> {
+    let root = project_root(Path::new("."));
+    let runs_dir = self::runs_dir(runs_dir, root.as_deref());
+    let cache = default_cache_dir();
+    let remote = match asked {
+        Some(path) => remote::fetch(path, &cache, process).await?,
+        None => None,
+    };
+    let what = match remote {
+        Some(remote) => What::One {
+            source: TrajectorySource::open(&remote.path, &runs_dir)?,
+            name: remote.name,
+        },
+        None => what(asked, &runs_dir)?,
+    };
+    // The folder of the indexes.
+    Ok(Sources::new(what, cache.join("studio")))
+}
+
+async fn serve(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
     if !args.address.ip().is_loopback() {
         return Err(RunError::BadInput(format!(
             "--address {}: other machines could reach it, and the studio encrypts nothing. Give 127.0.0.1:PORT, and forward \
@@ -55,11 +120,7 @@ pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
             args.address
         )));
     }
-    let root = project_root(Path::new("."));
-    let runs_dir = args.runs_dir.clone();
-    let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
-    let what = what(args.what.as_deref(), &runs_dir)?;
-    let sources = Arc::new(Sources::new(what, default_cache_dir().join("studio")));
+    let sources = Arc::new(sources(args.what.as_deref(), args.runs_dir.as_deref(), process).await?);
     if let Some(name) = sources.only() {
         sources.open(name)?;
     }
@@ -71,18 +132,7 @@ pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
     })?;
     let address = listener.local_addr().map_err(RunError::io("listening"))?;
     let token = Token::new(address.port());
-    if !assets::are_built() {
-        tracing::warn!(
-            "the web app is not part of this program: only the data are served, at /api/data. pipelines/studio/web/build \
-             builds the app; then compile again"
-        );
-    }
-    let page = sources.only().map(|name| format!("data/{}", encoded(name)));
-    print(&format!(
-        "http://{address}/{}?token={}\nOpen this link in a browser on this machine. Ctrl-C ends the studio.\n",
-        page.unwrap_or_default(),
-        token.text()
-    ))?;
+    announce(args, address, &sources, &token)?;
     let server = HttpServer {
         // The token is checked by `access`, since browsers send it as a cookie.
         tokens: None,
@@ -91,9 +141,65 @@ pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
         connections: CONNECTIONS,
         head: HEAD,
     };
-    let stop = process.interrupt.wait(Urgency::Finish);
-    let router = router(sources, Arc::new(Forks::new()), token);
+    let watchers = sources.watchers().clone();
+    let chats = Arc::new(Chats::new(chat_place(args)));
+    let router = router(sources, Arc::new(Forks::new()), chats.clone(), token);
+    let stop = async move {
+        process.interrupt.wait(Urgency::Finish).await;
+        // The server waits for all answers, and pages that follow a run or wait for a reply get one without an end.
+        watchers.end();
+        chats.close_all();
+    };
     Ok(server.serve(listener, router, stop).await?)
+}
+
+/// Where conversations are kept, and whom they are with.
+fn chat_place(args: &StudioArgs) -> ChatPlace {
+    let root = project_root(Path::new("."));
+    let runs_dir = runs_dir(args.runs_dir.as_deref(), root.as_deref());
+    let root = root.unwrap_or_else(|| PathBuf::from("."));
+    let history = args.chat_history.clone();
+    ChatPlace {
+        history: history.unwrap_or_else(|| root.join(pybench_chat::history::FOLDER)),
+        recipe: args.chat_recipe.clone(),
+        runs_dir,
+        root,
+    }
+}
+
+/// The folder of the run folders.
+fn runs_dir(given: Option<&Path>, root: Option<&Path>) -> PathBuf {
+    given.map_or_else(|| default_runs_dir(root), Path::to_owned)
+}
+
+/// Prints the link, and opens it where there is a desktop.
+fn announce(
+    args: &StudioArgs,
+    address: SocketAddr,
+    sources: &Sources,
+    token: &Token,
+) -> Result<(), RunError> {
+    if !assets::are_built() {
+        tracing::warn!(
+            "the web app is not part of this program: only the data are served, at /api/data. pipelines/studio/web/build \
+             builds the app; then compile again"
+        );
+    }
+    let page = sources.only().map(|name| format!("data/{}", encoded(name)));
+    let page = format!("http://{address}/{}", page.unwrap_or_default());
+    let opens = !args.no_open && desktop::is_there();
+    let advice = match opens {
+        true => "The browser opens; the link works in any browser on this machine.",
+        false => "Open this link in a browser on this machine.",
+    };
+    let secret = token.text();
+    print(&format!(
+        "{page}?token={secret}\n{advice} Ctrl-C ends the studio.\n"
+    ))?;
+    if opens {
+        desktop::open(&format!("{page}?once={}", token.one_time_code()));
+    }
+    Ok(())
 }
 
 /// What is opened, and its name in addresses.

@@ -27,7 +27,8 @@ pub(crate) fn read(folder: &Path) -> Result<Option<Evaluation>, RunError> {
     Ok(Some(evaluation))
 }
 
-/// Calls `visit` with every record of a source: each attempt of an evaluation, trajectory of a run, or row of a dataset.
+/// Calls `visit` with every record of a source: each attempt of an evaluation, trajectory of a run, row of a dataset, or
+/// sample of a log.
 ///
 /// # Errors
 /// The source cannot be read or is empty, or `visit` returns an error.
@@ -37,7 +38,7 @@ pub(crate) fn each_record(
 ) -> Result<(), RunError> {
     let evaluation = match source {
         TrajectorySource::Run(folder) => read(folder)?.map(|found| (folder, found)),
-        TrajectorySource::Dataset(_) => None,
+        TrajectorySource::Dataset(_) | TrajectorySource::InspectLog(_) => None,
     };
     let Some((folder, evaluation)) = evaluation else {
         return source.each(&mut |record| visit(record.into()));

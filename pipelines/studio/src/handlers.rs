@@ -1,5 +1,6 @@
 //! What the routes share: errors as JSON, work on other threads, sources by name.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Json;
@@ -7,6 +8,7 @@ use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use pybench_run::RunError;
+use pybench_show::TrajectorySource;
 use serde_json::json;
 
 use crate::row::Row;
@@ -85,5 +87,21 @@ pub(crate) fn record(opened: &Opened, number: &str) -> Result<(Row, String), Api
         Ok(number) => opened.index.record(number)?,
         Err(_) => None,
     };
-    found.ok_or_else(|| not_found(format!("there is no trajectory `{number}`")))
+    found.ok_or_else(|| no_trajectory(number))
+}
+
+pub(crate) fn no_trajectory(number: &str) -> ApiError {
+    not_found(format!("there is no trajectory `{number}`"))
+}
+
+/// The folder of the run with this name.
+pub(crate) fn run_folder(sources: &Sources, name: &str) -> Result<PathBuf, ApiError> {
+    match sources.find(name) {
+        Some(TrajectorySource::Run(folder)) => Ok(folder),
+        Some(TrajectorySource::Dataset(_) | TrajectorySource::InspectLog(_)) => {
+            let text = format!("`{name}` is no run; open the run that it was made from");
+            Err(ApiError(StatusCode::BAD_REQUEST, text))
+        }
+        None => Err(not_found(format!("there is no run `{name}` here"))),
+    }
 }

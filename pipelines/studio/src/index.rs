@@ -1,7 +1,8 @@
 //! The trajectories of a source in SQLite, so that a page of a million rows is read as fast as one of ten.
 //!
 //! The file is in the cache; it is made again when the source has changed. It holds what the list shows in columns,
-//! each record as JSON, and an index of the words of users, models and interpreter.
+//! each record as JSON, and an index of the words of users, models and interpreter. The turns of long trajectories are rows
+//! of their own, so that a page of them is read without the others.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,10 +20,10 @@ use crate::record::Record;
 use crate::review::IdFilter;
 use crate::row::Row;
 use crate::search;
-use crate::view::View;
+use crate::view::{PAGE_TURNS, View};
 
 /// Changes whenever the tables, or what is written to them, change.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 /// Rows of a page, unless the query says.
 const DEFAULT_PAGE: u64 = 100;
 /// Maximum number of rows of a page.
@@ -37,6 +38,8 @@ CREATE TABLE row (
     error TEXT, turns INTEGER, tokens INTEGER, query TEXT
 ) STRICT;
 CREATE TABLE record (number INTEGER PRIMARY KEY, json TEXT) STRICT;
+CREATE TABLE head (number INTEGER PRIMARY KEY, first INTEGER, count INTEGER, json TEXT) STRICT;
+CREATE TABLE turn (id INTEGER PRIMARY KEY, json TEXT) STRICT;
 CREATE TABLE facet (json TEXT) STRICT;
 CREATE VIRTUAL TABLE words USING fts5 (user, assistant, tool, content='', tokenize='unicode61');
 ";
@@ -151,6 +154,15 @@ pub(crate) struct Facet {
     pub(crate) values: Vec<(String, u64)>,
 }
 
+/// A trajectory whose turns are rows of their own.
+struct LongTrajectory {
+    /// Its page without turns, as JSON.
+    head: String,
+    /// Id of its first turn.
+    first: u64,
+    count: u64,
+}
+
 /// The trajectories of one source.
 pub(crate) struct Index {
     path: PathBuf,
@@ -203,7 +215,7 @@ impl Index {
     /// # Errors
     /// [`RunError::BadInput`] if the column or the words to search for are invalid.
     pub(crate) fn page(&self, query: &ListQuery) -> Result<Page, RunError> {
-        let (condition, values) = condition(query)?;
+        let (matching, values) = matching(query)?;
         let (order, columns) = (order(query)?, quoted());
         let count = match query.count {
             0 => DEFAULT_PAGE,
@@ -211,11 +223,21 @@ impl Index {
         };
         let from = query.from.min(i64::MAX as u64);
         self.read(|connection| {
-            let count_all = format!("SELECT count(*) FROM row WHERE {condition}");
+            let count_all = format!("SELECT count(*) FROM {matching}");
             let mut counted = connection.prepare_cached(&count_all)?;
-            let total = counted.query_row(params_from_iter(&values), |row| row.get(0))?;
+            let total: u64 = counted.query_row(params_from_iter(&values), |row| row.get(0))?;
+            let page = match (&*matching, &*query.sort, query.descending) {
+                // Numbers have no gaps, so nothing has to be skipped.
+                ("row", "" | "number", false) => format!("BETWEEN {} AND {}", from + 1, from + count),
+                ("row", "" | "number", true) => {
+                    let to = total.saturating_sub(from);
+                    format!("BETWEEN {} AND {to}", to.saturating_sub(count) + 1)
+                }
+                // What is skipped is read from an index, not from the wide rows.
+                _ => format!("IN (SELECT number FROM {matching} ORDER BY {order} LIMIT {count} OFFSET {from})"),
+            };
             let mut statement = connection.prepare_cached(&format!(
-                "SELECT {columns} FROM row WHERE {condition} ORDER BY {order} LIMIT {count} OFFSET {from}"
+                "SELECT {columns} FROM row WHERE number {page} ORDER BY {order}"
             ))?;
             let rows = statement.query_map(params_from_iter(&values), read_row)?;
             let rows = rows.collect::<Result<_, _>>()?;
@@ -242,6 +264,55 @@ impl Index {
             let mut statement = connection.prepare_cached(json)?;
             let json = statement.query_row([number], |row| row.get(0)).optional()?;
             Ok(row.zip(json))
+        })
+    }
+
+    /// The page of a trajectory that has its turn `turn`, from 1; `None` if there is no such number.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub(crate) fn view(&self, number: u64, turn: u64) -> Result<Option<View>, RunError> {
+        let Some(long) = self.long(number)? else {
+            let Some((row, json)) = self.record(number)? else {
+                return Ok(None);
+            };
+            return Ok(Some(View::new(row, serde_json::from_str(&json)?)));
+        };
+        let mut view: View = serde_json::from_str(&long.head)?;
+        let page = PAGE_TURNS as u64;
+        let before = turn.clamp(1, long.count.max(1)).saturating_sub(1) / page * page;
+        let select = "SELECT json FROM turn WHERE id BETWEEN ?1 AND ?2 ORDER BY id";
+        let (from, to) = (
+            long.first + before,
+            long.first + (before + page).min(long.count) - 1,
+        );
+        let turns: Vec<String> = self.read(|connection| {
+            let mut statement = connection.prepare_cached(select)?;
+            let rows = statement.query_map((from, to), |row| row.get(0))?;
+            rows.collect()
+        })?;
+        let turns = turns.iter().map(|json| serde_json::from_str(json));
+        view.turns = turns.collect::<Result<_, _>>()?;
+        view.first_turn = before + 1;
+        Ok(Some(view))
+    }
+
+    /// The head of a trajectory whose turns are rows of their own; `None` for other trajectories.
+    fn long(&self, number: u64) -> Result<Option<LongTrajectory>, RunError> {
+        let Ok(number) = i64::try_from(number) else {
+            return Ok(None);
+        };
+        let select = "SELECT json, first, count FROM head WHERE number = ?1";
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(select)?;
+            let long = statement.query_row([number], |row| {
+                Ok(LongTrajectory {
+                    head: row.get(0)?,
+                    first: row.get(1)?,
+                    count: row.get(2)?,
+                })
+            });
+            long.optional()
         })
     }
 
@@ -373,8 +444,37 @@ fn insert(
 ) -> Result<rusqlite::Result<()>, RunError> {
     let row = Row::new(number, &record);
     let json = serde_json::to_string(&record)?;
-    let texts = View::new(row.clone(), record).texts();
+    let mut view = View::new(row.clone(), record);
+    let texts = view.texts();
+    if view.turns.len() > PAGE_TURNS {
+        let turns = std::mem::take(&mut view.turns);
+        let turns = turns.iter().map(serde_json::to_string);
+        let turns = turns.collect::<Result<Vec<_>, _>>()?;
+        let head = serde_json::to_string(&view)?;
+        if let Err(error) = insert_turns(connection, number, &head, &turns) {
+            return Ok(Err(error));
+        }
+    }
     Ok(insert_row(connection, &row, &json, &texts))
+}
+
+fn insert_turns(
+    connection: &Connection,
+    number: u64,
+    head: &str,
+    turns: &[String],
+) -> rusqlite::Result<()> {
+    let last = "SELECT coalesce(max(id), 0) FROM turn";
+    let last: u64 = connection.query_row(last, [], |row| row.get(0))?;
+    let insert = "INSERT INTO turn VALUES (?1, ?2)";
+    let mut insert = connection.prepare_cached(insert)?;
+    for (id, turn) in (last + 1..).zip(turns) {
+        insert.execute((id, turn))?;
+    }
+    let insert = "INSERT INTO head VALUES (?1, ?2, ?3, ?4)";
+    let values = (number, last + 1, turns.len() as u64, head);
+    connection.prepare_cached(insert)?.execute(values)?;
+    Ok(())
 }
 
 fn insert_row(
@@ -476,9 +576,30 @@ fn read_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     })
 }
 
-/// The condition of a query and its values.
-fn condition(query: &ListQuery) -> Result<(String, Vec<SqlValue>), RunError> {
-    let (mut parts, mut values) = (vec!["1".to_owned()], Vec::new());
+/// The rows that match a query, as what follows `FROM`, and its values.
+fn matching(query: &ListQuery) -> Result<(String, Vec<SqlValue>), RunError> {
+    let (mut parts, mut values) = condition(query)?;
+    if let Some(words) = search::condition(&query.search, &query.role)? {
+        values.push(SqlValue::Text(words));
+        let found = format!("WHERE words MATCH ?{}", values.len());
+        if parts.is_empty() && matches!(&*query.sort, "" | "number") {
+            // The full-text index is in this order; nothing else is needed to count and to skip.
+            return Ok((
+                format!("(SELECT rowid AS number FROM words {found})"),
+                values,
+            ));
+        }
+        parts.push(format!("number IN (SELECT rowid FROM words {found})"));
+    }
+    Ok(match parts.is_empty() {
+        true => ("row".to_owned(), values),
+        false => (format!("row WHERE {}", parts.join(" AND ")), values),
+    })
+}
+
+/// The conditions of a query but for its search, and their values.
+fn condition(query: &ListQuery) -> Result<(Vec<String>, Vec<SqlValue>), RunError> {
+    let (mut parts, mut values) = (Vec::new(), Vec::new());
     let wanted = [
         &query.verdict,
         &query.rejected_by,
@@ -526,14 +647,7 @@ fn condition(query: &ListQuery) -> Result<(String, Vec<SqlValue>), RunError> {
     for (turns, compare) in turns.into_iter().filter(|(turns, _)| *turns > 0) {
         parts.push(format!("turns {compare} {}", turns.min(i64::MAX as u64)));
     }
-    if let Some(words) = search::condition(&query.search, &query.role)? {
-        values.push(SqlValue::Text(words));
-        parts.push(format!(
-            "number IN (SELECT rowid FROM words WHERE words MATCH ?{})",
-            values.len()
-        ));
-    }
-    Ok((parts.join(" AND "), values))
+    Ok((parts, values))
 }
 
 fn order(query: &ListQuery) -> Result<String, RunError> {
@@ -593,6 +707,14 @@ mod tests {
             |query: &mut ListQuery| (query.sort, query.descending) = ("query".into(), true);
         assert_eq!(of(by_query), [4, 3, 2, 1]);
         assert_eq!(of(|query| (query.from, query.count) = (1, 2)), [2, 3]);
+        let back = |query: &mut ListQuery| {
+            (query.from, query.count, query.descending) = (1, 2, true);
+        };
+        assert_eq!(of(back), [3, 2]);
+        let back_from_the_end = |query: &mut ListQuery| {
+            (query.from, query.count, query.descending) = (3, 2, true);
+        };
+        assert_eq!(of(back_from_the_end), [1]);
         assert_eq!(of(|query| query.from = u64::MAX), [0_u64; 0]);
         let page = index
             .page(&ListQuery {
@@ -607,6 +729,51 @@ mod tests {
             .find(|facet| facet.column == "category")
             .unwrap();
         assert_eq!(categories.values[0], ("chart".to_owned(), 2));
+    }
+
+    #[test]
+    fn long_trajectories_are_read_by_page() {
+        let folder = tempfile::tempdir().unwrap();
+        let message = |role: &str, text: String| serde_json::json!({"role": role, "content": text});
+        let mut messages = vec![message("user", "Count.".to_owned())];
+        let count = 2 * PAGE_TURNS as u64 + 5;
+        for turn in 1..=count {
+            messages.push(message("assistant", format!("word{turn}")));
+            messages.push(message("user", "Go on.".to_owned()));
+        }
+        let path = folder.path().join("rows.jsonl");
+        let long = serde_json::json!({ "messages": messages });
+        let short = serde_json::json!({"messages": messages[..3]});
+        std::fs::write(&path, format!("{long}\n{short}\n{long}")).unwrap();
+        let source = TrajectorySource::open(&path, folder.path()).unwrap();
+        let index = Index::open(&folder.path().join("index.sqlite"), &source).unwrap();
+        let page = PAGE_TURNS as u64;
+        for number in [1, 3] {
+            for (turn, first, last) in [
+                (0, 1, page),
+                (1, 1, page),
+                (page, 1, page),
+                (page + 1, page + 1, 2 * page),
+                (count, 2 * page + 1, count),
+                (u64::MAX, 2 * page + 1, count),
+            ] {
+                let view = index.view(number, turn).unwrap().unwrap();
+                assert_eq!((view.first_turn, view.turn_count), (first, count), "{turn}");
+                assert_eq!(view.turns[0].text, format!("word{first}"));
+                assert_eq!(view.turns.last().unwrap().text, format!("word{last}"));
+                assert_eq!((view.row.number, &*view.query), (number, "Count."));
+            }
+        }
+        let view = index.view(2, 9).unwrap().unwrap();
+        assert_eq!(
+            (view.first_turn, view.turn_count, view.turns.len()),
+            (1, 1, 1)
+        );
+        assert_eq!(index.view(4, 1).unwrap(), None);
+        assert_eq!(
+            numbers(&index, |query| query.search = format!("word{count}")),
+            [1, 3]
+        );
     }
 
     #[test]
@@ -627,6 +794,17 @@ mod tests {
         assert_eq!(of("comp*", ""), [1]);
         assert_eq!(of("comp", ""), [0_u64; 0]);
         assert_eq!(of("50 % (\"half", ""), [3]);
+        // With other orders and filters the search is a condition among others.
+        let found = |change: fn(&mut ListQuery)| {
+            numbers(&index, |query| {
+                query.search = "mean".into();
+                change(query);
+            })
+        };
+        assert_eq!(found(|query| query.descending = true), [2, 1]);
+        assert_eq!(found(|query| (query.from, query.count) = (1, 1)), [2]);
+        assert_eq!(found(|query| query.sort = "query".into()), [1, 2]);
+        assert_eq!(found(|query| query.category = "text".into()), [0_u64; 0]);
         assert_eq!(of("平均", ""), [4]);
         assert_eq!(of("均平", ""), [0_u64; 0]);
     }

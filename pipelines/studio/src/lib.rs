@@ -9,15 +9,26 @@
 //! | [`align`] | two trajectories side by side: what differs in each turn |
 //! | [`compare`] | two runs on the same tasks: what each solves |
 //! | [`review`] | decisions of people, in the journal of the run; agreement |
+//! | [`chat`] | conversations with a model and a live interpreter |
+//! | [`interpreters`] | the interpreters of edits and conversations |
 //! | [`edit`] | a turn of a trajectory edited, run again, checked and saved |
 //! | [`saved_edits`] | edited trajectories in the journal of the run |
 //! | [`file_types`] | which files browsers may show, and as what |
 //! | [`search`] | what a person types, as a condition of SQLite's full-text search |
 //! | [`index`] | the trajectories of a source in SQLite: pages, filters, search |
 //! | [`runs`] | the list of runs: state, counts, cost |
+//! | [`status`] | how far a run is: stages, throughput, cost, failures by kind |
+//! | [`recipe_view`] | the recipe of a run, and what it and that of another run differ in |
+//! | [`results`] | leaderboards, learning curves, dataset statistics |
 //! | [`sources`] | what is open, and its index |
+//! | [`remote`] | datasets and logs of the Hub and of S3, downloaded |
+//! | [`watch`] | what pages follow: one reader, however many follow |
+//! | [`live`] | the list of runs and the status of one, as server-sent events |
 //! | [`access`] | who may ask: the token of the opening link, then a cookie |
+//! | [`own_address`] | the data of each page at the page's own address |
 //! | [`assets`] | the web app |
+//! | [`export`] | a site for a static host: leaderboards, task pages, trajectories |
+//! | [`desktop`] | the browser of the desktop |
 //! | [`handlers`] | what the routes share |
 //! | [`api`] | the routes |
 //! | [`command`] | the arguments |
@@ -26,20 +37,31 @@ mod access;
 mod align;
 mod api;
 mod assets;
+mod chat;
 pub mod command;
 mod compare;
+mod desktop;
 mod edit;
 mod evaluation;
+mod export;
 mod file_types;
 mod handlers;
 mod index;
+mod interpreters;
+mod live;
+mod own_address;
+mod recipe_view;
 mod record;
+mod remote;
+mod results;
 mod review;
 mod row;
 mod runs;
 mod saved_edits;
 mod search;
 mod sources;
+mod status;
 #[cfg(test)]
 mod types;
 mod view;
+mod watch;

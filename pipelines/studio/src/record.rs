@@ -1,7 +1,8 @@
-//! A trajectory of a run, an attempt of an evaluation, or a row of a dataset, as the index keeps it.
+//! A trajectory of a run, an attempt of an evaluation, a row of a dataset, or a sample of a log, as the index keeps it.
 
 use std::collections::BTreeMap;
 
+use pybench_datasets::inspect_log::{LogHead, LogSample};
 use pybench_eval::record::Attempt;
 use pybench_show::TrajectoryRecord;
 use pybench_types::id::Digest;
@@ -49,6 +50,11 @@ pub(crate) enum Record {
         files: Vec<(String, Digest)>,
         messages: Vec<Message>,
     },
+    /// A sample of a log of inspect_ai.
+    Log {
+        head: Box<LogHead>,
+        sample: Box<LogSample>,
+    },
 }
 
 impl From<TrajectoryRecord> for Record {
@@ -63,6 +69,7 @@ impl From<TrajectoryRecord> for Record {
                 task,
                 verdict,
             },
+            TrajectoryRecord::Log { head, sample, .. } => Self::Log { head, sample },
             TrajectoryRecord::Row { sample } => {
                 let column =
                     |name: &str| Some((name.to_owned(), sample.metadata(name)?.to_owned()));

@@ -1,5 +1,7 @@
 //! A trajectory as a line of the list.
 
+mod log;
+
 use pybench_eval::record::{Attempt, Outcome as AttemptOutcome};
 use pybench_show::query;
 use pybench_types::task::{Task, TaskOrigin};
@@ -10,6 +12,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::record::Record;
+
+pub(crate) use self::log::query as log_query;
+#[cfg(test)]
+pub(crate) use self::log::tests as log_tests;
 
 /// Maximum number of characters of a query in the list.
 const MAX_QUERY: usize = 300;
@@ -106,6 +112,10 @@ impl Row {
                     ..Self::default()
                 }
             }
+            Record::Log { head, sample } => Self {
+                number,
+                ..log::row(head, sample)
+            },
         }
     }
 }
@@ -189,11 +199,11 @@ fn name(value: &impl Serialize) -> String {
     text(json!(value).as_str().unwrap_or_default())
 }
 
-fn text(value: &str) -> String {
+pub(crate) fn text(value: &str) -> String {
     line(&cut(value, MAX_TEXT))
 }
 
-fn short(query: &str) -> String {
+pub(crate) fn short(query: &str) -> String {
     line(&cut(query, MAX_QUERY))
 }
 

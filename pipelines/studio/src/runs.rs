@@ -16,10 +16,10 @@ use crate::evaluation;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct SourceInfo {
     pub(crate) name: String,
-    /// `run`, `evaluation` or `dataset`.
+    /// `run`, `evaluation`, `dataset` or `log`.
     pub(crate) kind: String,
     /// `running`, `unfinished`, `failed` (some units failed, and the dataset is not written), `incomplete` (it is written, and
-    /// lacks rows since units failed), `finished`; `dataset` for a dataset; `unreadable`.
+    /// lacks rows since units failed), `finished`; the kind for a dataset or log; `unreadable`.
     pub(crate) state: String,
     pub(crate) files: Option<u64>,
     pub(crate) tasks: Option<u64>,
@@ -36,21 +36,42 @@ pub(crate) struct SourceInfo {
     pub(crate) status: String,
 }
 
-/// Describes the run in a folder.
-pub(crate) fn describe(name: &str, folder: &Path) -> SourceInfo {
-    match of_folder(name, folder) {
-        Ok(info) => info,
-        Err(error) => SourceInfo {
+impl SourceInfo {
+    /// A dataset or log, of which only the kind is known before it is indexed.
+    pub(crate) fn of_files(name: &str, kind: &str) -> Self {
+        Self {
             name: name.to_owned(),
-            kind: "run".to_owned(),
-            state: "unreadable".to_owned(),
-            status: error.to_string(),
-            ..SourceInfo::default()
-        },
+            kind: kind.to_owned(),
+            state: kind.to_owned(),
+            ..Self::default()
+        }
     }
 }
 
-fn of_folder(name: &str, folder: &Path) -> Result<SourceInfo, RunError> {
+/// Describes the run in a folder.
+pub(crate) fn describe(name: &str, folder: &Path) -> SourceInfo {
+    match read(name, folder) {
+        Ok((info, _)) => info,
+        Err(error) => unreadable(name, &error),
+    }
+}
+
+/// A run that cannot be read.
+pub(crate) fn unreadable(name: &str, error: &RunError) -> SourceInfo {
+    SourceInfo {
+        name: name.to_owned(),
+        kind: "run".to_owned(),
+        state: "unreadable".to_owned(),
+        status: error.to_string(),
+        ..SourceInfo::default()
+    }
+}
+
+/// The run in a folder, and its progress.
+///
+/// # Errors
+/// The journal or the records of an evaluation cannot be read.
+pub(crate) fn read(name: &str, folder: &Path) -> Result<(SourceInfo, Funnel), RunError> {
     let journal = Journal::of_run(folder)?;
     let missing = || RunError::BadInput(format!("{} has no journal", folder.display()));
     let journal = journal.ok_or_else(missing)?;
@@ -60,9 +81,9 @@ fn of_folder(name: &str, folder: &Path) -> Result<SourceInfo, RunError> {
     let headline = pybench_eval::status::headline(folder)?;
     let evaluation = evaluation::read(folder)?;
     if headline.is_none() && evaluation.is_none() {
-        return Ok(info);
+        return Ok((info, funnel));
     }
-    Ok(SourceInfo {
+    let info = SourceInfo {
         kind: "evaluation".to_owned(),
         // Until it is complete, those that the journal has.
         trajectories: evaluation
@@ -72,7 +93,8 @@ fn of_folder(name: &str, folder: &Path) -> Result<SourceInfo, RunError> {
         accepted: None,
         status: headline.unwrap_or_default() + &funnel.details(),
         ..info
-    })
+    };
+    Ok((info, funnel))
 }
 
 /// Number of failed units that cost rows, as `pybench synthesize` counts them for its exit code: neither files that could
@@ -118,7 +140,7 @@ fn of_funnel(name: &str, funnel: &Funnel, lost: u64, running: bool) -> SourceInf
 }
 
 /// Whether a process works on the run. A process that starts at this moment waits for the lock.
-fn is_locked(folder: &Path) -> bool {
+pub(crate) fn is_locked(folder: &Path) -> bool {
     let lock = File::open(folder.join("lock"));
     let free = lock.map(|lock| lock.try_lock_shared());
     matches!(free, Ok(Err(std::fs::TryLockError::WouldBlock)))

@@ -21,7 +21,7 @@ pub(crate) struct SaveRequest {
 }
 
 /// An edited trajectory that is saved.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct EditInfo {
     /// Id of the edited trajectory.
     pub(crate) id: String,

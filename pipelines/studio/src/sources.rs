@@ -7,21 +7,24 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use pybench_datasets::inspect_log::log_files;
 use pybench_eval::run::RESULTS;
 use pybench_files::open_regular;
 use pybench_run::{ContentStore, Journal, RunError};
 use pybench_show::TrajectorySource;
 use pybench_types::id::Digest;
 
-use crate::index::Index;
-use crate::runs::{SourceInfo, describe};
+use crate::index::{Index, ListQuery, Page};
+use crate::review;
+use crate::runs::{SourceInfo, describe, is_locked};
+use crate::watch::Watchers;
 
 /// Maximum size of a file that is sent, bytes.
 const MAX_FILE: u64 = 64 << 20;
 /// Maximum number of files of a dataset, and depth of its folders.
 const MAX_FILES: usize = 10_000;
 const MAX_DEPTH: usize = 8;
-/// The least time between two indexes of a run that goes on.
+/// The least time between two indexes of a source.
 const MIN_AGE: Duration = Duration::from_secs(2);
 /// An index is used for this many times the time that it took, so that a large run that goes on is not always indexed.
 const AGE_FACTOR: u32 = 20;
@@ -33,6 +36,7 @@ pub(crate) struct Sources {
     cache: PathBuf,
     open: Mutex<HashMap<String, Arc<Opened>>>,
     described: Mutex<HashMap<String, (Digest, SourceInfo)>>,
+    watchers: Arc<Watchers>,
 }
 
 /// What was asked for.
@@ -49,7 +53,7 @@ pub(crate) enum What {
 pub(crate) struct Opened {
     pub(crate) index: Index,
     files: Files,
-    /// Folder of the run; `None` for a dataset.
+    /// Folder of the run; `None` for a dataset or log.
     run: Option<PathBuf>,
     state: Mutex<Digest>,
     saving: Mutex<()>,
@@ -85,6 +89,7 @@ impl Sources {
             cache,
             open,
             described,
+            watchers: Arc::default(),
         }
     }
 
@@ -107,12 +112,8 @@ impl Sources {
             }
             What::One { name, source } => match source {
                 TrajectorySource::Run(folder) => vec![self.describe(name, folder)],
-                TrajectorySource::Dataset(_) => vec![SourceInfo {
-                    name: name.clone(),
-                    kind: "dataset".to_owned(),
-                    state: "dataset".to_owned(),
-                    ..SourceInfo::default()
-                }],
+                TrajectorySource::Dataset(_) => vec![SourceInfo::of_files(name, "dataset")],
+                TrajectorySource::InspectLog(_) => vec![SourceInfo::of_files(name, "log")],
             },
         }
     }
@@ -131,22 +132,57 @@ impl Sources {
         info
     }
 
+    /// What pages follow.
+    pub(crate) fn watchers(&self) -> &Arc<Watchers> {
+        &self.watchers
+    }
+
+    /// The folder that has all runs; `None` if only one source was asked for.
+    pub(crate) fn runs_dir(&self) -> Option<&Path> {
+        match &self.what {
+            What::Runs(folder) => Some(folder),
+            What::One { .. } => None,
+        }
+    }
+
+    /// The source with this name, without an index.
+    pub(crate) fn find(&self, name: &str) -> Option<TrajectorySource> {
+        match &self.what {
+            What::Runs(folder) => {
+                let is_known = run_names(folder).iter().any(|known| known == name);
+                is_known.then(|| TrajectorySource::Run(folder.join(name)))
+            }
+            What::One {
+                name: known,
+                source,
+            } => (known == name).then(|| source.clone()),
+        }
+    }
+
+    /// The run folders, by name.
+    pub(crate) fn run_folders(&self) -> Vec<(String, PathBuf)> {
+        match &self.what {
+            What::Runs(folder) => {
+                let names = run_names(folder).into_iter();
+                names
+                    .map(|name| (name.clone(), folder.join(name)))
+                    .collect()
+            }
+            What::One { name, source } => match source {
+                TrajectorySource::Run(folder) => vec![(name.clone(), folder.clone())],
+                TrajectorySource::Dataset(_) | TrajectorySource::InspectLog(_) => Vec::new(),
+            },
+        }
+    }
+
     /// Opens a source; `None` if there is none of that name.
     ///
     /// # Errors
     /// The source cannot be read or has no trajectories; its index cannot be written.
     pub(crate) fn open(&self, name: &str) -> Result<Option<Arc<Opened>>, RunError> {
-        match &self.what {
-            What::Runs(folder) if run_names(folder).iter().any(|known| known == name) => {
-                let source = TrajectorySource::Run(folder.join(name));
-                self.current(name, &source).map(Some)
-            }
-            What::One {
-                name: known,
-                source,
-            } if known == name => self.current(name, source).map(Some),
-            _ => Ok(None),
-        }
+        let source = self.find(name);
+        let opened = source.map(|source| self.current(name, &source));
+        opened.transpose()
     }
 
     /// The source with an index of what it has now, or had a moment ago.
@@ -155,7 +191,7 @@ impl Sources {
         let state = state(source)?;
         if let Some(known) = open.get(name) {
             let since = known.since.elapsed();
-            if known.state() == state || since < MIN_AGE.max(known.took * AGE_FACTOR) {
+            if known.state() == state || since < max_age(source, known.took) {
                 return Ok(known.clone());
             }
         }
@@ -176,11 +212,13 @@ impl Sources {
         delete_older(&self.cache, place.short(), &name);
         let run = match source {
             TrajectorySource::Run(folder) => Some(folder.clone()),
-            TrajectorySource::Dataset(_) => None,
+            TrajectorySource::Dataset(_) | TrajectorySource::InspectLog(_) => None,
         };
         let files = match source {
             TrajectorySource::Run(folder) => Files::Run(ContentStore::open(&folder.join("files"))?),
-            TrajectorySource::Dataset(path) => Files::Dataset(path.join("files")),
+            TrajectorySource::Dataset(path) | TrajectorySource::InspectLog(path) => {
+                Files::Dataset(path.join("files"))
+            }
         };
         Ok(Opened {
             index,
@@ -228,7 +266,13 @@ impl Opened {
     fn path(&self, id: &Digest) -> PathBuf {
         match &self.files {
             Files::Run(store) => store.path(id),
-            Files::Dataset(folder) => folder.join(id.as_str()),
+            Files::Dataset(folder) => {
+                let path = folder.join(&id.as_str()[..2]).join(id.as_str());
+                match path.is_file() {
+                    true => path,
+                    false => folder.join(id.as_str()),
+                }
+            }
         }
     }
 
@@ -239,8 +283,8 @@ impl Opened {
     pub(crate) fn run(&self) -> Result<&Path, RunError> {
         let missing = || {
             RunError::BadInput(
-                "decisions and edits are kept in the journal of a run, and a dataset has none; open the run that it was made \
-                 from"
+                "decisions and edits are kept in the journal of a run, and a dataset or log has none; open the run that it was \
+                 made from"
                     .to_owned(),
             )
         };
@@ -269,6 +313,18 @@ impl Opened {
         Ok(())
     }
 
+    /// A page of the list, with the decisions that it is filtered by.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if the query is invalid; the index or the journal cannot be read.
+    pub(crate) fn page(&self, mut query: ListQuery) -> Result<Page, RunError> {
+        if !query.review.is_empty() {
+            let reviews = review::read_all(self.run()?)?;
+            query.ids = review::filter(&reviews, &query.review, &query.reviewer)?;
+        }
+        self.index.page(&query)
+    }
+
     /// The content store of a run; `None` for a dataset.
     pub(crate) fn store(&self) -> Option<&ContentStore> {
         match &self.files {
@@ -289,6 +345,14 @@ impl Opened {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long an index is used after its source has changed. Once no process works on a run, the next index is the last one.
+fn max_age(source: &TrajectorySource, took: Duration) -> Duration {
+    match source {
+        TrajectorySource::Run(folder) if !is_locked(folder) => MIN_AGE,
+        _ => MIN_AGE.max(took * AGE_FACTOR),
+    }
 }
 
 /// Names of the run folders in `folder`.
@@ -324,10 +388,9 @@ fn state(source: &TrajectorySource) -> Result<Digest, RunError> {
                 false => Ok(Digest::of_json(&(files, describe("", folder).status))),
             }
         }
-        TrajectorySource::Dataset(path) => {
-            let mut files = Vec::new();
-            dataset_files(path, 0, &mut files)?;
-            files.sort();
+        TrajectorySource::Dataset(path) => Ok(state_of(&files_of_dataset(path)?)),
+        TrajectorySource::InspectLog(path) => {
+            let files = log_files(path).map_err(|error| RunError::BadInput(error.to_string()))?;
             Ok(state_of(&files))
         }
     }
@@ -343,6 +406,17 @@ fn run_files(folder: &Path) -> Vec<PathBuf> {
         RESULTS,
     ];
     names.map(|name| folder.join(name)).to_vec()
+}
+
+/// The files of a dataset that have its rows, sorted.
+///
+/// # Errors
+/// A folder cannot be read, or the dataset has too many folders or files.
+pub(crate) fn files_of_dataset(path: &Path) -> Result<Vec<PathBuf>, RunError> {
+    let mut files = Vec::new();
+    dataset_files(path, 0, &mut files)?;
+    files.sort();
+    Ok(files)
 }
 
 /// The rows of a dataset, in files of any depth; input files are named by their content and need no look.
@@ -368,7 +442,7 @@ fn dataset_files(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<
     Ok(())
 }
 
-fn state_of(files: &[PathBuf]) -> Digest {
+pub(crate) fn state_of(files: &[PathBuf]) -> Digest {
     let state = files.iter().map(|file| {
         let metadata = std::fs::metadata(file).ok();
         let changed = metadata.as_ref().and_then(|found| found.modified().ok());
@@ -381,111 +455,4 @@ fn state_of(files: &[PathBuf]) -> Digest {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn dataset(text: &str) -> (tempfile::TempDir, Sources) {
-        let folder = tempfile::tempdir().unwrap();
-        let nested = folder.path().join("d/data");
-        std::fs::create_dir_all(&nested).unwrap();
-        std::fs::write(nested.join("train.jsonl"), text).unwrap();
-        let source = TrajectorySource::Dataset(folder.path().join("d"));
-        let what = What::One {
-            name: "d".into(),
-            source,
-        };
-        let sources = Sources::new(what, folder.path().join("cache"));
-        (folder, sources)
-    }
-
-    const ROW: &str = r#"{"messages": [{"role": "user", "content": "Count."}]}"#;
-
-    #[test]
-    fn an_index_follows_files_in_nested_folders() {
-        let (folder, sources) = dataset(ROW);
-        let count = |sources: &Sources| {
-            let opened = sources.open("d").unwrap().unwrap();
-            opened.index.page(&Default::default()).unwrap().total
-        };
-        assert_eq!(count(&sources), 1);
-        assert!(sources.open("other").unwrap().is_none());
-        std::fs::write(
-            folder.path().join("d/data/train.jsonl"),
-            format!("{ROW}\n{ROW}"),
-        )
-        .unwrap();
-        let What::One { source, .. } = sources.what else {
-            panic!()
-        };
-        let what = What::One {
-            name: "d".into(),
-            source,
-        };
-        let again = Sources::new(what, folder.path().join("cache"));
-        assert_eq!(count(&again), 2);
-        // The older index is gone.
-        assert_eq!(folder.path().join("cache").read_dir().unwrap().count(), 1);
-    }
-
-    #[test]
-    fn runs_are_found_by_exact_name_only() {
-        let folder = tempfile::tempdir().unwrap();
-        let run = folder.path().join("runs/r");
-        std::fs::create_dir_all(&run).unwrap();
-        std::fs::write(run.join("journal.sqlite"), "").unwrap();
-        std::fs::create_dir_all(folder.path().join("runs/other")).unwrap();
-        let what = What::Runs(folder.path().join("runs"));
-        let sources = Sources::new(what, folder.path().join("cache"));
-        let list = sources.list();
-        assert_eq!(list.len(), 1);
-        assert_eq!((&*list[0].name, &*list[0].state), ("r", "unreadable"));
-        for name in ["other", "", ".", "..", "../runs/r", "./r", "r/"] {
-            assert!(sources.open(name).unwrap().is_none(), "{name:?}");
-        }
-    }
-
-    #[test]
-    fn files_of_a_dataset_are_checked() {
-        let (folder, sources) = dataset(ROW);
-        let files = folder.path().join("d/files");
-        std::fs::create_dir_all(&files).unwrap();
-        let (good, bad) = (Digest::of_bytes(b"good"), Digest::of_bytes(b"other"));
-        std::fs::write(files.join(good.as_str()), "good").unwrap();
-        std::fs::write(files.join(bad.as_str()), "bad").unwrap();
-        let opened = sources.open("d").unwrap().unwrap();
-        assert_eq!(opened.file(&good).unwrap(), b"good");
-        for (id, why) in [(&bad, "damaged"), (&Digest::of_bytes(b"none"), "not part")] {
-            let error = opened.file(id).unwrap_err().to_string();
-            assert!(error.contains(why), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_decision_leaves_the_index_as_it_is() {
-        let folder = tempfile::tempdir().unwrap();
-        let run = folder.path().join("runs/r");
-        std::fs::create_dir_all(&run).unwrap();
-        crate::evaluation::tests::write(&run, &[("m", "1", Some(true))]);
-        std::fs::write(run.join("lock"), "").unwrap();
-        let what = What::Runs(folder.path().join("runs"));
-        let sources = Sources::new(what, folder.path().join("cache"));
-        let opened = sources.open("r").unwrap().unwrap();
-        let (row, _) = opened.index.record(1).unwrap().unwrap();
-        let review = crate::review::Review {
-            trajectory: row.id,
-            reviewer: "ann".to_owned(),
-            decision: None,
-            label: "odd".to_owned(),
-            comment: String::new(),
-        };
-        opened.save(|folder| review.save(folder)).unwrap();
-        let source = TrajectorySource::Run(run.clone());
-        assert_eq!(opened.state(), state(&source).unwrap());
-        // While a process works on the run, the index is made again, since the process may have added something.
-        let lock = File::create(run.join("lock")).unwrap();
-        lock.lock().unwrap();
-        let before = opened.state();
-        opened.save(|folder| review.save(folder)).unwrap();
-        assert_eq!(opened.state(), before);
-    }
-}
+mod tests;

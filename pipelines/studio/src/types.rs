@@ -7,13 +7,19 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
 use crate::align::PairView;
+use crate::chat::view::{ChatList, ChatRequest, ChatView};
 use crate::compare::Comparison;
 use crate::edit::fork::ForkView;
 use crate::edit::plan::ForkRequest;
 use crate::index::{Facet, Page};
+use crate::recipe_view::RecipeView;
+use crate::results::leaderboard::Results;
+use crate::results::statistics::DatasetStatistics;
+use crate::results::training::TrainingRun;
 use crate::review::{Review, ReviewSummary};
 use crate::runs::SourceInfo;
 use crate::saved_edits::SaveRequest;
+use crate::status::RunStatus;
 use crate::view::View;
 
 const HEAD: &str = "\
@@ -36,6 +42,14 @@ fn typescript() -> String {
     generator.subschema_for::<ForkRequest>();
     generator.subschema_for::<ForkView>();
     generator.subschema_for::<SaveRequest>();
+    generator.subschema_for::<RunStatus>();
+    generator.subschema_for::<RecipeView>();
+    generator.subschema_for::<Results>();
+    generator.subschema_for::<TrainingRun>();
+    generator.subschema_for::<DatasetStatistics>();
+    generator.subschema_for::<ChatList>();
+    generator.subschema_for::<ChatRequest>();
+    generator.subschema_for::<ChatView>();
     let definitions = generator.take_definitions(true);
     let mut named: Vec<(&String, &Value)> = definitions.iter().collect();
     named.sort_by_key(|(name, _)| *name);
@@ -164,6 +178,11 @@ fn schemas_become_types() {
         "export type Winner = \"a\" | \"b\" | \"neither\" | \"unknown\";\n",
         "  decision: Decision | null;\n",
         "  winner: Winner;\n",
+        "export type Retry = \"pending\" | \"command\" | \"flag\";\n",
+        "  bounds: [number, number] | null;\n",
+        "  categories: (RateView | null)[];\n",
+        "  bars: [string, number][];\n",
+        "  keys: RecipeKey[];\n",
     ] {
         assert!(types.contains(expected), "{expected}\n{types}");
     }

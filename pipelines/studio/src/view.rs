@@ -1,5 +1,7 @@
 //! A trajectory as its page shows it: turns with code and outputs, files, and the verdict.
 
+mod log;
+
 use pybench_agent::{format, format_named};
 use pybench_eval::record::{Attempt, Check, Outcome as AttemptOutcome, Score};
 use pybench_run::FormatChoice;
@@ -7,7 +9,7 @@ use pybench_show::query;
 use pybench_types::observation::{Observation, Output, Stopped};
 use pybench_types::trajectory::{Message, OutputFile, Role, Trajectory, Turn, Verdict};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::file_types::{Preview, preview};
 use crate::record::Record;
@@ -15,8 +17,11 @@ use crate::review::Review;
 use crate::row::Row;
 use crate::saved_edits::EditInfo;
 
+/// Maximum number of turns of a page; longer trajectories have several.
+pub(crate) const PAGE_TURNS: usize = 200;
+
 /// The page of a trajectory.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct View {
     pub(crate) row: Row,
     /// Where a row of a dataset stands, as `file:row`.
@@ -27,7 +32,12 @@ pub(crate) struct View {
     pub(crate) files: Vec<FileView>,
     /// Code that computes the expected results.
     pub(crate) reference: String,
+    /// Turns, at most [`PAGE_TURNS`] of them.
     pub(crate) turns: Vec<TurnView>,
+    /// Number of the first of them, from 1.
+    pub(crate) first_turn: u64,
+    /// Number of all turns.
+    pub(crate) turn_count: u64,
     /// Files that the code wrote.
     pub(crate) outputs: Vec<FileView>,
     pub(crate) verdict: Option<Verdict>,
@@ -44,7 +54,7 @@ pub(crate) struct View {
 }
 
 /// What an evaluation recorded of an attempt.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct EvaluationView {
     pub(crate) agent: String,
     pub(crate) suite: String,
@@ -62,14 +72,14 @@ pub(crate) struct EvaluationView {
 }
 
 /// A score of an attempt that applies.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ScoreView {
     pub(crate) score: String,
     pub(crate) passed: bool,
 }
 
 /// A check of an attempt.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct CheckView {
     /// The score that it belongs to.
     pub(crate) score: String,
@@ -80,7 +90,7 @@ pub(crate) struct CheckView {
 }
 
 /// The opinion of an LLM judge on an attempt.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct JudgeView {
     pub(crate) judge: String,
     /// `None` if it abstained.
@@ -89,7 +99,7 @@ pub(crate) struct JudgeView {
 }
 
 /// A file by its name.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct FileView {
     pub(crate) name: String,
     pub(crate) id: String,
@@ -101,7 +111,7 @@ pub(crate) struct FileView {
 }
 
 /// A reply and what its code did.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct TurnView {
     /// Messages of the user before the reply, but for the query.
     pub(crate) asked: Vec<String>,
@@ -116,7 +126,7 @@ pub(crate) struct TurnView {
 }
 
 /// A cell and its outputs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct CellView {
     /// `None` if the reply had no code that could be run.
     pub(crate) code: Option<String>,
@@ -124,7 +134,7 @@ pub(crate) struct CellView {
 }
 
 /// A part of an observation.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(crate) enum OutputView {
     Text { text: String },
@@ -147,8 +157,16 @@ const CODE_MARKS: [&str; 5] = [
 ];
 
 impl View {
-    /// The page of a record.
+    /// The page of a record, with all of its turns.
     pub(crate) fn new(row: Row, record: Record) -> Self {
+        let mut view = Self::uncounted(row, record);
+        (view.first_turn, view.turn_count) = (1, view.turns.len() as u64);
+        // Only a page that has all turns can be edited.
+        view.editable &= view.turns.len() <= PAGE_TURNS;
+        view
+    }
+
+    fn uncounted(row: Row, record: Record) -> Self {
         match record {
             Record::Run {
                 trajectory,
@@ -216,6 +234,7 @@ impl View {
                     ..Self::default()
                 }
             }
+            Record::Log { head, sample } => log::view(row, &head, &sample),
         }
     }
 
@@ -382,7 +401,8 @@ fn shown(seen: &Observation) -> Vec<OutputView> {
     outputs
 }
 
-fn shown_output(output: &Output) -> Option<OutputView> {
+/// An output of a cell; `None` if there is nothing to show.
+pub(crate) fn shown_output(output: &Output) -> Option<OutputView> {
     match output {
         Output::Stream { name, text } if name == "stderr" => {
             Some(OutputView::Stderr { text: text.clone() })

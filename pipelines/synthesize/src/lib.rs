@@ -89,7 +89,9 @@ async fn write_dataset(context: &RunContext) -> Result<(), RunError> {
     // Write the report even if there are fewer rows than requested.
     if let Ok(()) | Err(RunError::Incomplete(_)) = sharded {
         finish(context)?;
+        context.folder.copy_to_bucket()?;
     }
+    context.folder.end_uploads();
     sharded
 }
 

@@ -47,19 +47,9 @@ pub fn run(args: &StatsArgs) -> Result<(), RunError> {
     let (dataset, funnel) = find(args)?;
     let counter = match &args.tokenizer {
         Some(path) => TokenCounter::Bpe(Box::new(Bpe::read(path).map_err(RunError::BadInput)?)),
-        None => TokenCounter::detect(&tokenizer_dirs()),
+        None => token_counter(),
     };
-    let mut survey = Survey::new(&counter);
-    let internal = |error: DatasetError| RunError::Internal(error.to_string());
-    let mut diversity = DiversitySurvey::new().map_err(internal)?;
-    let read = samples::read_rows(&dataset, &mut |sample| {
-        survey.add(&sample, &counter);
-        diversity
-            .add(&sample)
-            .map_err(|error| samples::ReadError::Stopped(error.to_string()))
-    });
-    read.map_err(|error| RunError::BadInput(error.to_string()))?;
-    survey.diversity = diversity.finish().map_err(internal)?;
+    let survey = survey(&dataset, &counter)?;
     if let Some(folder) = &args.plots {
         plots(folder, &survey, funnel.as_ref())?;
     }
@@ -67,6 +57,35 @@ pub fn run(args: &StatsArgs) -> Result<(), RunError> {
         true => serde_json::to_string_pretty(&survey)? + "\n",
         false => format!("dataset                {}\n{survey}", dataset.display()),
     })
+}
+
+/// The tokenizer that counts unless one is named.
+pub fn token_counter() -> TokenCounter {
+    TokenCounter::detect(&tokenizer_dirs())
+}
+
+/// Reads the statistics of a dataset: a folder or a file.
+///
+/// # Errors
+/// [`RunError::BadInput`] if the dataset does not exist or has no rows, or a row cannot be read.
+pub fn survey(dataset: &Path, counter: &TokenCounter) -> Result<Survey, RunError> {
+    let mut survey = Survey::new(counter);
+    let internal = |error: DatasetError| RunError::Internal(error.to_string());
+    let mut diversity = DiversitySurvey::new().map_err(internal)?;
+    let read = samples::read_rows(dataset, &mut |sample| {
+        survey.add(&sample, counter);
+        diversity
+            .add(&sample)
+            .map_err(|error| samples::ReadError::Stopped(error.to_string()))
+    });
+    read.map_err(|error| RunError::BadInput(error.to_string()))?;
+    survey.diversity = diversity.finish().map_err(internal)?;
+    Ok(survey)
+}
+
+/// The dataset of the run in a folder.
+pub fn dataset_of(run: &Path) -> PathBuf {
+    run.join(pybench_shard::DATASET)
 }
 
 /// Finds the dataset; for a run, its dataset and its funnel.
@@ -80,7 +99,7 @@ fn find(args: &StatsArgs) -> Result<(PathBuf, Option<Funnel>), RunError> {
     let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
     let folder = find_run(&args.dataset, &runs_dir)?;
     let journal = Journal::read_run(&folder)?;
-    let dataset = folder.join(pybench_shard::DATASET);
+    let dataset = dataset_of(&folder);
     Ok((dataset, Some(status::funnel(&journal)?)))
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use pybench_run::cli::LogArgs;
 use pybench_run::project::{default_runs_dir, find_run, project_root};
 use pybench_run::shared::Member;
-use pybench_run::{Batch, FailureKind, InFlight, Journal, RunError, Spent, UnitFailure};
+use pybench_run::{Batch, FailureKind, InFlight, Journal, Pace, RunError, Spent, UnitFailure};
 use pybench_types::trajectory::{Outcome, Verdict};
 use serde::Serialize;
 use serde_json::Value;
@@ -28,9 +28,9 @@ const STAGE_ORDER: [&str; 6] = ["crawl", "query", "checks", "rollout", "grade", 
 /// Show the progress of a run: files → tasks → trajectories → accepted, cost, time, failures
 #[derive(Clone, Debug, clap::Parser)]
 pub struct StatusArgs {
-    /// Run (name or folder)
+    /// Run (name, folder, or s3://BUCKET/PREFIX/NAME)
     pub run: PathBuf,
-    /// Directory with the run folders [default: data/runs in the project]
+    /// Directory with the run folders, which may be s3://BUCKET/PREFIX [default: data/runs in the project]
     #[arg(long, value_name = "DIR")]
     pub runs_dir: Option<PathBuf>,
     /// Print JSON
@@ -62,6 +62,9 @@ pub struct Funnel {
     /// What a running process has in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<InFlight>,
+    /// How fast units end while a process coordinates the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pace: Option<Pace>,
     /// Workers that have joined.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<Member>,
@@ -98,8 +101,15 @@ pub struct StageStatus {
     pub failed: u64,
     /// Units that are not started, or will be retried.
     pub pending: u64,
+    /// Pending units that a process works on.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub in_work: u64,
     /// Total time over all restarts.
     pub seconds: f64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// How often something happened, with examples.
@@ -188,6 +198,7 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
         stages: stages(journal)?,
         spent: journal.spent()?,
         in_flight: InFlight::of(journal)?,
+        pace: Pace::of(journal)?,
         workers: Member::all(journal)?,
         batches: journal.all_open_batches()?,
         failures: failures.counts(),
@@ -299,6 +310,7 @@ fn stages(journal: &Journal) -> Result<Vec<StageStatus>, RunError> {
                 done: summary.done,
                 failed: summary.failed,
                 pending: summary.pending,
+                in_work: journal.count_leased(&stage)?,
                 seconds: seconds.get(&stage).copied().unwrap_or(0.0),
                 stage,
             })
@@ -489,6 +501,26 @@ mod tests {
             counts(&funnel.rejected),
             [("check".into(), 1), ("format".into(), 1)]
         );
+    }
+
+    #[test]
+    fn the_pace_of_a_running_process_is_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = journal(folder.path());
+        assert_eq!(funnel(&journal).unwrap().pace, None);
+        let now = journal.now_millis().unwrap();
+        let pace = json!({
+            "stage": "grade", "per_hour": 60.0, "left": 1, "micro_usd_left": 2_000_000, "at": now,
+        });
+        journal.set_metadata("pace", &pace).unwrap();
+        assert!(journal.lease("grade", "d", now / 1000, 100).unwrap());
+        let funnel = funnel(&journal).unwrap();
+        let grade = funnel.stages.iter().find(|stage| stage.stage == "grade");
+        assert_eq!(grade.map(|stage| stage.in_work), Some(1));
+        let text = funnel.to_string();
+        let expected = "grade: units per hour: 60.0, in work: 1, left in this round: 1, which takes about 1:00 min and $2";
+        assert!(text.contains(expected), "{text}");
+        assert!(text.contains("the run will have cost $2.00 then"), "{text}");
     }
 
     #[test]

@@ -192,6 +192,7 @@ impl Joined {
                 .collect(),
             stage: None,
             units: 0,
+            ended: 0,
             draining: false,
         };
         let queue = pybench_temporal::connect(folder.queue()).await?;

@@ -30,7 +30,7 @@ pub use feedback::{Feedback, TurnContext, TurnFeedback};
 pub use live_turns::live_turns;
 pub use log::JournalLog;
 pub use pybench_short::PybenchShortFormat;
-pub use react::{AttemptResult, AttemptSpec, Step, TurnLog, solve};
+pub use react::{AttemptResult, AttemptSpec, Step, TurnLog, format_error, solve};
 pub use solver::{CORRECTION, ScriptedSolver, Solver, chat_failure};
 pub use text::observation_text;
 pub use tools::ToolsFormat;

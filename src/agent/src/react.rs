@@ -172,7 +172,7 @@ pub async fn solve(
 }
 
 /// The observation for a reply that violates the format.
-pub(crate) fn format_error(why: &str, format: &dyn Format) -> Observation {
+pub fn format_error(why: &str, format: &dyn Format) -> Observation {
     let text = format!("No code was run: {why}. {}\n", format.format_hint());
     Observation {
         outputs: vec![Output::Stream {

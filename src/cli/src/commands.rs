@@ -33,7 +33,7 @@ pub(crate) enum Command {
     Library(pybench_library::command::LibraryArgs),
     /// Work on the attempts and verdicts of a run that `synthesize --profile` coordinates
     Worker(pybench_synthesize::worker::WorkerArgs),
-    /// Move a run to a cluster and back
+    /// Move a run to a cluster and back, fetch its copy from a bucket, retry failed units
     Run(run::RunArgs),
 
     /// Show how far a run is, its cost and time, and what failed and why
@@ -53,10 +53,12 @@ pub(crate) enum Command {
     Train(trainer::TrainerArgs),
     /// Serve a model over the OpenAI chat completions API
     Serve(trainer::TrainerArgs),
+    /// Talk with a model that has a Python interpreter, in the terminal
+    Chat(Box<pybench_chat::command::ChatArgs>),
     /// Evaluate agents on PyBench and on held-out tasks
     Eval(Box<pybench_eval::command::EvalArgs>),
     /// Let a student learn from its own attempts and their corrections, in rounds
-    Loop(StageArgs),
+    Loop(InProfile<RunArgs>),
     /// Upload a dataset or a model to the Hugging Face Hub
     Publish(pybench_publish::PublishArgs),
 
@@ -109,7 +111,10 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
         "Inspect",
         &["status", "show", "studio", "stats", "dataset", "verify"],
     ),
-    ("Train and evaluate", &["train", "serve", "eval", "loop"]),
+    (
+        "Train and evaluate",
+        &["train", "serve", "chat", "eval", "loop"],
+    ),
     ("Share", &["publish"]),
     (
         "This machine",
@@ -191,9 +196,13 @@ impl Command {
             }),
             Self::Train(args) => trainer::run("run", args),
             Self::Serve(args) => trainer::run("serve", args),
+            Self::Chat(args) => cli::interactive_main(args.log, |_| async move {
+                Ok(pybench_chat::command::run(&args).await?)
+            }),
             Self::Eval(args) => pybench_eval::command::main(*args),
-            Self::Loop(StageArgs { run }) => cli::main_with(run.log, |process| async move {
-                let context = run.open(&process)?;
+            Self::Loop(args) => cli::main_with(args.run.log, |process| async move {
+                let context = RunArgs::from(args).open(&process)?;
+                let _guard = guard::of_run(&context)?;
                 Ok(pybench_loop::run(&context, &process).await?)
             }),
             Self::Publish(args) => cli::main_with(args.log, |process| async move {

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use pybench_run::RunError;
 use pybench_run::cli::{self, LogArgs};
-use pybench_run::project::{default_runs_dir, find_run, project_root};
+use pybench_run::project::{default_runs_dir, find_run, is_in_bucket, project_root};
 use pybench_run::relocate::{Relocation, relocate};
+use pybench_run::shared::retry_failed;
+use pybench_run::{FailureKind, Journal, RunError};
 
-/// Move a run to a cluster and back
+/// Move a run to a cluster and back, fetch its copy from a bucket, retry failed units
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     #[command(subcommand)]
@@ -19,6 +20,48 @@ pub(crate) struct RunArgs {
 #[derive(Debug, Subcommand)]
 enum RunCommand {
     Move(MoveArgs),
+    Fetch(FetchArgs),
+    Retry(RetryArgs),
+}
+
+/// Try failed units again, also while other processes work on the run
+///
+/// If workers have joined the run and its coordinator is at that stage, they take the units now; otherwise the command that made
+/// the run makes them when it is repeated.
+#[derive(Debug, Args)]
+struct RetryArgs {
+    /// Run (name or folder)
+    #[arg(value_name = "RUN")]
+    run: PathBuf,
+    /// Folder that contains the run folders [default: data/runs in the project]
+    #[arg(long, value_name = "DIR")]
+    runs_dir: Option<PathBuf>,
+    /// Only units of this stage, such as rollout
+    #[arg(long, value_name = "STAGE")]
+    stage: Option<String>,
+    /// Only units with this kind of failure: item, interpreter, endpoint, budget, replay or internal
+    #[arg(long, value_name = "KIND", value_parser = kind_of)]
+    kind: Option<FailureKind>,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+fn kind_of(name: &str) -> Result<FailureKind, String> {
+    serde_json::from_value(serde_json::Value::from(name))
+        .map_err(|_| "expected item, interpreter, endpoint, budget, replay or internal".to_owned())
+}
+
+/// Copy a run from its bucket to this machine, and print its folder
+///
+/// A run whose profile names a bucket is copied there when it ends: artifacts, dataset, report and journal. `status`, `show`,
+/// `verify` and `publish` read it by its address; other programs, such as the trainer, need a folder.
+#[derive(Debug, Args)]
+struct FetchArgs {
+    /// Run (s3://BUCKET/PREFIX/NAME, or gs://…)
+    #[arg(value_name = "RUN")]
+    run: PathBuf,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 /// Move the journal and the files of a run to where a profile says, or into its folder
@@ -52,15 +95,55 @@ struct Destination {
 
 /// Runs the command.
 pub(crate) fn main(args: RunArgs) -> ExitCode {
-    let RunCommand::Move(args) = args.command;
-    cli::main_with(args.log, |_| async move { Ok(move_run(&args)?) })
+    match args.command {
+        RunCommand::Move(args) => cli::main_with(args.log, |_| async move { Ok(move_run(&args)?) }),
+        RunCommand::Fetch(args) => cli::main_with(args.log, |_| async move { Ok(fetch(&args)?) }),
+        RunCommand::Retry(args) => cli::main_with(args.log, |_| async move { Ok(retry(&args)?) }),
+    }
+}
+
+/// The run folder that the arguments select.
+fn folder_of(run: &Path, runs_dir: Option<&Path>) -> Result<PathBuf, RunError> {
+    let default = || default_runs_dir(project_root(Path::new(".")).as_deref());
+    find_run(run, &runs_dir.map_or_else(default, Path::to_owned))
+}
+
+fn retry(args: &RetryArgs) -> Result<(), RunError> {
+    if is_in_bucket(&args.run) || args.runs_dir.as_deref().is_some_and(is_in_bucket) {
+        return Err(RunError::BadInput(
+            "the copy of a run in a bucket is for reading: give the name or the folder of the run"
+                .to_owned(),
+        ));
+    }
+    let root = folder_of(&args.run, args.runs_dir.as_deref())?;
+    let journal = Journal::join_run(&root)?;
+    let retried = retry_failed(&journal, args.stage.as_deref(), args.kind)?;
+    if retried.is_empty() {
+        return cli::print("no unit has failed that way\n");
+    }
+    let lines = retried.iter().map(|retried| {
+        let when = match retried.offered {
+            true => "offered to the processes that work on the stage",
+            false => "made by the command that made the run, when it is repeated",
+        };
+        format!("{}: units: {}, {when}\n", retried.stage, retried.units)
+    });
+    cli::print(&lines.collect::<String>())
+}
+
+fn fetch(args: &FetchArgs) -> Result<(), RunError> {
+    if !is_in_bucket(&args.run) {
+        return Err(RunError::BadInput(format!(
+            "{}: expected s3://BUCKET/PREFIX/NAME or gs://BUCKET/PREFIX/NAME",
+            args.run.display()
+        )));
+    }
+    let folder = find_run(&args.run, Path::new("."))?;
+    cli::print(&format!("{}\n", folder.display()))
 }
 
 fn move_run(args: &MoveArgs) -> Result<(), RunError> {
-    let runs_dir = args.runs_dir.clone();
-    let runs_dir =
-        runs_dir.unwrap_or_else(|| default_runs_dir(project_root(Path::new(".")).as_deref()));
-    let root = find_run(&args.run, &runs_dir)?;
+    let root = folder_of(&args.run, args.runs_dir.as_deref())?;
     let moved = relocate(&root, args.destination.profile.as_deref())?;
     cli::print(&text(&root, moved.as_ref()))
 }

@@ -273,7 +273,7 @@ impl Cluster {
             region: Some("us-east-1".to_owned()),
             access_key: Some(seaweedfs::ACCESS_KEY.to_owned()),
             secret_key_file: Some(secret),
-            secret_key_env: None,
+            ..ObjectServer::default()
         };
         let (probe, since) = (S3Store::new(&store, "probe")?, Instant::now());
         // The bucket appears a moment after the server listens.

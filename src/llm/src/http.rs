@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use async_openai::error::OpenAIError;
 use async_openai::middleware::HttpRequestFactory;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
@@ -19,8 +19,18 @@ use super::lines::{Lines, ReadLimits, transport_error};
 pub(super) const MAX_BODY: u64 = 4 << 20;
 /// Maximum duration of a file transfer.
 const MAX_FILE_TRANSFER: Duration = Duration::from_secs(3600);
+/// Media type of a stream of events.
+const EVENTS: &[u8] = b"text/event-stream";
 /// Maximum length of an error message from an endpoint, characters.
 const MAX_MESSAGE: usize = 300;
+
+/// A response to a request for a stream.
+pub(super) enum Answered {
+    /// Server-sent events, line by line.
+    Events(Box<Lines>),
+    /// JSON, from an endpoint that does not stream.
+    Whole(Value),
+}
 
 /// The transport for async-openai. The default transport would retry silently and read bodies without a limit;
 /// this one sends a request once and reports every failure as a [`ChatError`].
@@ -110,8 +120,26 @@ impl Transport {
 
     async fn send(&self, request: reqwest::RequestBuilder) -> Result<Value, ChatError> {
         let answer = exchange(&self.0, request.build().map_err(transport_error)?).await?;
-        serde_json::from_str(&answer)
-            .map_err(|error| ChatError::Malformed(format!("not JSON: {error}")))
+        parse(&answer)
+    }
+
+    /// Posts JSON once. Events are read as they arrive, another response as a whole.
+    pub(super) async fn post_live(
+        &self,
+        url: &str,
+        headers: HeaderMap,
+        body: &Value,
+        most: ReadLimits,
+    ) -> Result<Answered, ChatError> {
+        let request = self.0.post(url).headers(headers).json(body);
+        let request = request.build().map_err(transport_error)?;
+        let response = self.0.execute(request).await.map_err(transport_error)?;
+        let is_stream = |value: &HeaderValue| value.as_bytes().starts_with(EVENTS);
+        let content_type = response.headers().get(CONTENT_TYPE);
+        match response.status().is_success() && content_type.is_some_and(is_stream) {
+            true => Ok(Answered::Events(Box::new(Lines::new(response, most)))),
+            false => Ok(Answered::Whole(parse(&read(response).await?)?)),
+        }
     }
 
     /// Downloads a file line by line.
@@ -155,7 +183,11 @@ pub(super) fn plain(message: &str) -> String {
 }
 
 async fn exchange(client: &Client, request: reqwest::Request) -> Result<String, ChatError> {
-    let response = client.execute(request).await.map_err(transport_error)?;
+    read(client.execute(request).await.map_err(transport_error)?).await
+}
+
+/// The body of a response, which is JSON, or the error that its status means.
+async fn read(response: Response) -> Result<String, ChatError> {
     let (status, headers) = (response.status(), response.headers().clone());
     let body = read_bounded(response, MAX_BODY).await;
     if !status.is_success() {
@@ -168,9 +200,12 @@ async fn exchange(client: &Client, request: reqwest::Request) -> Result<String, 
         ChatError::Malformed(format!("not UTF-8 from byte {at} on"))
     })?;
     // async-openai would log the full body if it cannot be parsed.
-    serde_json::from_str::<Value>(&body)
-        .map_err(|error| ChatError::Malformed(format!("not JSON: {error}")))?;
+    parse(&body)?;
     Ok(body)
+}
+
+fn parse(body: &str) -> Result<Value, ChatError> {
+    serde_json::from_str(body).map_err(|error| ChatError::Malformed(format!("not JSON: {error}")))
 }
 
 async fn read_bounded(mut response: Response, most: u64) -> Result<Vec<u8>, ChatError> {

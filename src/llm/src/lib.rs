@@ -9,6 +9,7 @@ mod lines;
 mod openai;
 mod price;
 mod rate_limiter;
+mod reply_watcher;
 mod response_cache;
 mod saturation;
 mod settled;
@@ -22,6 +23,7 @@ pub use embeddings::{Embedder, Vector};
 pub use openai::{OpenAi, OpenAiOptions};
 pub use price::{known_price, price_of, token_bound};
 pub use rate_limiter::{Limits, RateLimiter, RatePermit, Refusal};
+pub use reply_watcher::ReplyWatcher;
 pub use response_cache::ResponseCache;
 
 use async_trait::async_trait;
@@ -217,4 +219,16 @@ pub trait ChatModel: Send + Sync {
 
     /// Makes one attempt at a reply.
     async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, ChatError>;
+
+    /// Makes one attempt at a reply and sends its text to `watcher` while it is generated. The returned reply counts. A
+    /// model that does not stream sends the text at the end. Tool calls are not sent.
+    async fn reply_live(
+        &self,
+        request: &ChatRequest<'_>,
+        watcher: &ReplyWatcher,
+    ) -> Result<Reply, ChatError> {
+        let reply = self.reply(request).await?;
+        watcher.send(tool_calls::read(&reply.content, 0).text);
+        Ok(reply)
+    }
 }

@@ -1,5 +1,6 @@
 //! Chat models behind OpenAI-compatible endpoints.
 
+mod stream;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -14,13 +15,21 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use super::http::Transport;
-use super::{ChatError, ChatModel, ChatRequest, Reply, price_of};
+use super::http::{Answered, Transport};
+use super::lines::{Lines, ReadLimits};
+use super::{ChatError, ChatModel, ChatRequest, Reply, ReplyWatcher, price_of};
 use pybench_run::ModelChoice;
 use pybench_run::{Price, RepetitionDetection};
+use stream::StreamedAnswer;
 use wire::Body;
 
 pub(super) use wire::read_answer;
+
+/// Limits of a streamed response. Every token has an event of its own, of some hundred bytes.
+const MAX_STREAM: ReadLimits = ReadLimits {
+    bytes: 64 << 20,
+    line: 1 << 20,
+};
 
 /// Connection settings of an endpoint.
 #[derive(Clone, Debug)]
@@ -147,6 +156,8 @@ pub struct OpenAi {
     name: String,
     options: OpenAiOptions,
     client: Client<Endpoint>,
+    endpoint: Endpoint,
+    transport: Transport,
 }
 
 impl fmt::Debug for OpenAi {
@@ -163,10 +174,12 @@ impl OpenAi {
     /// is invalid.
     pub fn new(options: OpenAiOptions) -> Result<Self, ChatError> {
         let endpoint = Endpoint::new(&options)?;
+        let transport = Transport::new(options.timeout)?;
         Ok(Self {
             name: Self::name_of(&options.model),
-            client: Client::with_config(endpoint)
-                .with_http_service(Transport::new(options.timeout)?),
+            client: Client::with_config(endpoint.clone()).with_http_service(transport.clone()),
+            endpoint,
+            transport,
             options,
         })
     }
@@ -187,6 +200,42 @@ impl OpenAi {
     pub(super) fn options(&self) -> &OpenAiOptions {
         &self.options
     }
+
+    /// Asks for a streamed reply. A response that is not a stream is read as a whole.
+    async fn ask_live(
+        &self,
+        request: &ChatRequest<'_>,
+        watcher: &ReplyWatcher,
+    ) -> Result<Reply, ChatError> {
+        let body = serde_json::to_value(Body::new(&self.options, request).streamed())
+            .map_err(|error| ChatError::Internal(error.to_string()))?;
+        let (url, headers) = self.endpoint.at("/chat/completions");
+        let restore = self.options.restore_python_tag;
+        match self
+            .transport
+            .post_live(&url, headers, &body, MAX_STREAM)
+            .await?
+        {
+            Answered::Events(lines) => read_answer(follow(*lines, watcher).await?, restore),
+            Answered::Whole(answer) => {
+                let reply = read_answer(answer, restore)?;
+                watcher.send(crate::tool_calls::read(&reply.content, 0).text);
+                Ok(reply)
+            }
+        }
+    }
+}
+
+/// Reads a stream to its end and sends the text in it.
+async fn follow(mut lines: Lines, watcher: &ReplyWatcher) -> Result<Value, ChatError> {
+    let mut answer = StreamedAnswer::default();
+    while let Some(arrived) = lines.next().await? {
+        for line in arrived {
+            let line = line.ok_or(ChatError::TooLarge(MAX_STREAM.line as u64))?;
+            watcher.send(&answer.add(&line)?);
+        }
+    }
+    answer.into_answer()
 }
 
 /// Removes secrets from an error, because servers sometimes repeat a refused key in their message.
@@ -202,6 +251,8 @@ pub(super) fn redact(options: &OpenAiOptions, error: ChatError) -> ChatError {
         ChatError::Unauthorized(text) => ChatError::Unauthorized(clean(text)),
         ChatError::NotFound(text) => ChatError::NotFound(clean(text)),
         ChatError::Rejected(text) => ChatError::Rejected(clean(text)),
+        // A stream can carry an error of the endpoint.
+        ChatError::Broken(text) => ChatError::Broken(clean(text)),
         other => other,
     }
 }
@@ -223,6 +274,15 @@ impl ChatModel for OpenAi {
             Ok(answer) => read_answer(answer, self.options.restore_python_tag),
             Err(error) => Err(redact(&self.options, chat_error(error))),
         }
+    }
+
+    async fn reply_live(
+        &self,
+        request: &ChatRequest<'_>,
+        watcher: &ReplyWatcher,
+    ) -> Result<Reply, ChatError> {
+        let reply = self.ask_live(request, watcher).await;
+        reply.map_err(|error| redact(&self.options, error))
     }
 }
 

@@ -298,6 +298,15 @@ where
     Work: FnOnce(Process) -> Running,
     Running: Future<Output = anyhow::Result<()>>,
 {
+    interactive_main(log, |process| until_stopped(process, work))
+}
+
+/// Like [`main_with`], for commands that handle Ctrl-C and SIGTERM themselves.
+pub fn interactive_main<Work, Running>(log: LogArgs, work: Work) -> std::process::ExitCode
+where
+    Work: FnOnce(Process) -> Running,
+    Running: Future<Output = anyhow::Result<()>>,
+{
     let progress = match log.log_format {
         LogFormat::Text => Progress::stderr(),
         LogFormat::Json => Progress::lines(),
@@ -315,7 +324,7 @@ where
         Ok(runtime) => runtime,
         Err(error) => return finish(log.log_format, Err(error.into())).into(),
     };
-    let result = runtime.block_on(until_stopped(process, work));
+    let result = runtime.block_on(work(process));
     // Blocking work that is still running must not delay the end of the process.
     runtime.shutdown_timeout(STOP_GRACE);
     finish(log.log_format, result).into()

@@ -8,7 +8,7 @@ use super::project::find_shipped;
 use pybench_interpreter::default_cache_dir;
 
 use super::shared::{SharedExecutor, UnitQueue};
-use super::{Executor, Interrupt, ModelChoice, Progress, Recipe, RunFolder};
+use super::{Executor, Interrupt, ModelChoice, Progress, Recipe, RunError, RunFolder, local_copy};
 
 /// How much of a run to execute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +90,15 @@ impl RunContext {
             self.interrupt.clone(),
         );
         Box::new(executor.with_queue(self.queue.clone()))
+    }
+
+    /// As [`RunContext::resolve`]; what is in a bucket (`s3://`, `gs://`) is copied into the machine's cache.
+    ///
+    /// # Errors
+    /// As [`local_copy`].
+    pub fn fetch(&self, path: &Path) -> Result<PathBuf, RunError> {
+        let copy = local_copy(path, &self.cache_dir)?;
+        Ok(copy.unwrap_or_else(|| self.resolve(path)))
     }
 
     /// Resolves a path of the recipe. Relative paths start at the project root; what the project does not have is

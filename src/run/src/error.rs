@@ -11,6 +11,9 @@ pub enum RunError {
     /// The machine lacks a requirement.
     #[error("{0}")]
     Environment(String),
+    /// The server that holds files did not answer, or refused a request. Another attempt may succeed.
+    #[error("{0}")]
+    Store(String),
     /// An endpoint cannot be used.
     #[error("{0}")]
     Endpoint(String),
@@ -63,7 +66,7 @@ impl RunError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::BadInput(_) => ExitCode::BadInput,
-            Self::Environment(_) => ExitCode::Environment,
+            Self::Environment(_) | Self::Store(_) => ExitCode::Environment,
             Self::Endpoint(_) => ExitCode::Endpoint,
             Self::Budget(_) => ExitCode::Budget,
             Self::Incomplete(_) => ExitCode::Incomplete,

@@ -77,7 +77,11 @@ impl From<RunError> for Failure {
             RunError::Endpoint(_) => FailureKind::Endpoint,
             _ => FailureKind::Internal,
         };
-        Self::new(kind, error.to_string())
+        let failure = Self::new(kind, error.to_string());
+        match error {
+            RunError::Store(_) => failure.retryable(),
+            _ => failure,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::frozen_recipe::{self, WhenChanged};
 use super::journal::JournalPlace;
 use super::replace::write_atomically;
+use super::store::end_uploads;
 use super::{
     ContentStore, Journal, Profile, Requests, RunError, RunQueue, WorkerSettings, artifact_names,
 };
@@ -82,7 +83,7 @@ impl RunFolder {
             journal.share(root, recipe)?;
         }
         let store = ContentStore::open(&root.join("files"))?.with_remote(remote);
-        Ok(Self {
+        let folder = Self {
             root: root.to_owned(),
             journal,
             store,
@@ -92,7 +93,17 @@ impl RunFolder {
             queue: place.queue()?,
             _lock: Some(lock),
             _scratch: None,
-        })
+        };
+        folder.end_uploads();
+        Ok(folder)
+    }
+
+    /// Ends uploads of files that were begun by processes which have been killed. One that a worker has begun at this moment
+    /// begins again. A failure is only logged.
+    pub fn end_uploads(&self) {
+        if let Some(store) = self.store.remote() {
+            end_uploads(store);
+        }
     }
 
     /// Whether the run in `root` has begun and has its journal where workers can join it.
@@ -199,6 +210,15 @@ impl RunFolder {
     /// How workers share the run; `None` if they cannot join it.
     pub fn workers(&self) -> Option<WorkerSettings> {
         self.workers
+    }
+
+    /// The profile of the run, for further runs that belong to it; `None` if its journal is in the folder.
+    ///
+    /// # Errors
+    /// The file that names it cannot be read.
+    pub fn profile(&self) -> Result<Option<PathBuf>, RunError> {
+        let place = JournalPlace::of(&self.root)?;
+        Ok(place.profile().map(Path::to_owned))
     }
 
     /// The server that distributes the units of the run, if the profile names one.

@@ -200,7 +200,7 @@ fn start_over(
 
 /// One line for each immutable key that differs: `  rollout.samples: 1 in the folder, 4 in this recipe`.
 fn difference(frozen: &str, now: &str) -> String {
-    let (frozen, now) = (flatten(frozen), flatten(now));
+    let (frozen, now) = (recipe_values(frozen), recipe_values(now));
     let keys: BTreeSet<&String> = frozen.keys().chain(now.keys()).collect();
     let shown = |value: Option<&String>| value.map_or("not set", String::as_str).to_owned();
     keys.into_iter()
@@ -213,8 +213,8 @@ fn difference(frozen: &str, now: &str) -> String {
         .collect()
 }
 
-/// Maps the dotted key of every leaf to its value. Text that cannot be parsed counts as one value.
-fn flatten(recipe: &str) -> BTreeMap<String, String> {
+/// Maps the dotted key of every leaf of a recipe to its value as TOML. Text that cannot be parsed counts as one value.
+pub fn recipe_values(recipe: &str) -> BTreeMap<String, String> {
     let mut flat = BTreeMap::new();
     match toml::from_str::<toml::Value>(recipe) {
         Ok(value) => flatten_into(&value, String::new(), &mut flat),

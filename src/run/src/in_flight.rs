@@ -1,7 +1,6 @@
 //! What a run has in flight right now, for `pybench status` and progress lines.
 
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +10,7 @@ use crate::{Journal, RunError};
 /// Metadata key in the journal.
 const KEY: &str = "in_flight";
 /// A running process writes the state more often than this; an older one is of a process that has ended.
-const MAX_AGE: Duration = Duration::from_secs(10);
+const MAX_AGE_SECONDS: i64 = 10;
 
 /// Work in flight at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,8 +28,8 @@ pub struct InFlight {
 struct Recorded {
     #[serde(flatten)]
     state: InFlight,
-    /// Unix time, seconds.
-    at: u64,
+    /// Unix time in seconds, by the clock of the journal.
+    at: i64,
 }
 
 impl InFlight {
@@ -41,7 +40,7 @@ impl InFlight {
     pub(crate) fn record(&self, journal: &Journal) -> Result<(), RunError> {
         let recorded = Recorded {
             state: self.clone(),
-            at: now(),
+            at: journal.now_millis()? / 1000,
         };
         journal.set_metadata(KEY, &serde_json::to_value(recorded)?)
     }
@@ -57,7 +56,8 @@ impl InFlight {
         let Ok(recorded) = serde_json::from_value::<Recorded>(value) else {
             return Ok(None);
         };
-        let fresh = now().saturating_sub(recorded.at) <= MAX_AGE.as_secs();
+        let age = (journal.now_millis()? / 1000).saturating_sub(recorded.at);
+        let fresh = age <= MAX_AGE_SECONDS;
         Ok((fresh && recorded.state.units > 0).then_some(recorded.state))
     }
 }
@@ -71,11 +71,6 @@ impl fmt::Display for InFlight {
             None => Ok(()),
         }
     }
-}
-
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]

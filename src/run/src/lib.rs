@@ -20,6 +20,8 @@ mod journal;
 pub mod local;
 pub mod log;
 mod open_files;
+mod pace;
+mod pending_items;
 mod price;
 pub mod program;
 pub mod progress;
@@ -28,6 +30,7 @@ mod recipe;
 pub mod relocate;
 mod replace;
 mod requests;
+mod run_copy;
 pub mod run_selection;
 pub mod shared;
 mod shipped;
@@ -42,7 +45,7 @@ pub use executor::{
 };
 pub use folded_log::FoldedLog;
 pub use folder::{RunFolder, lock_within};
-pub use frozen_recipe::WhenChanged;
+pub use frozen_recipe::{WhenChanged, recipe_values};
 pub use in_flight::InFlight;
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{
@@ -51,6 +54,7 @@ pub use journal::{
     RunQueue, Spent, TRAJECTORY_REVIEWS, TemporalServer, UnitFailure, WorkerSettings,
 };
 pub use local::{ExecutorOptions, LocalExecutor, SAVE_EVERY, StageClock, cores, time_spent};
+pub use pace::Pace;
 pub use price::Price;
 pub use progress::{Progress, StageProgress};
 pub use pybench_interpreter::default_cache_dir;
@@ -59,7 +63,7 @@ pub use recipe::*;
 pub use replace::{NewFile, NewFolder, replace_file, write_atomically, write_output};
 pub use requests::{Bottleneck, RequestCounts, RequestGuard, Requests};
 pub use shared::SharedExecutor;
-pub use store::{FolderStore, ObjectServer, S3Store, Store};
+pub use store::{FolderStore, ObjectServer, S3Store, Store, local_copy, local_copy_of};
 
 /// The word that a mistyped one most likely means, if any is close enough to suggest.
 pub fn closest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

@@ -4,7 +4,6 @@ mod admission;
 mod clock;
 mod worker;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +16,8 @@ pub use clock::{SAVE_EVERY, StageClock, time_spent};
 pub(crate) use self::admission::Admission;
 use self::worker::{UnitEnd, Worker};
 pub(crate) use self::worker::{log_failure, make_attempt, reason_to_stop, wait_after};
+use super::pace::PaceMeter;
+use super::pending_items::PendingItems;
 use super::progress::SharedProgress;
 use super::{
     Bottleneck, BudgetCap, Executor, FoldedLog, InFlight, Interrupt, Items, Journal, Progress,
@@ -121,39 +122,12 @@ impl Executor for LocalExecutor {
         items: &dyn Items,
     ) -> Result<StageSummary, RunError> {
         let (name, journal) = (stage.name(), self.folder.journal());
-        let names = || (0..items.len()).map(|number| items.get(number));
-        journal.enqueue(name, names())?;
-        journal.retry_failed(name, self.options.retry_failed)?;
-        let (pending, settled) = journal.pending(name, names())?;
-        if !pending.is_empty() {
-            let todo = Todo {
-                items,
-                pending: pending.into(),
-            };
-            let progress = self
-                .progress
-                .stage(name, settled + todo.pending.len() as u64);
-            progress.resume(settled);
-            let result = StageRun::new(self, stage, todo, Arc::new(progress))?
-                .run()
-                .await;
-            result?;
+        let todo = PendingItems::enqueue(journal, name, items, self.options.retry_failed)?;
+        if !todo.is_empty() {
+            let progress = self.progress.resumed(name, todo.settled(), todo.len());
+            StageRun::new(self, stage, todo, progress)?.run().await?;
         }
         journal.summary(name)
-    }
-}
-
-/// The items that have not been started.
-struct Todo<'a> {
-    items: &'a dyn Items,
-    /// Numbers of the items.
-    pending: VecDeque<usize>,
-}
-
-impl Todo<'_> {
-    fn next(&mut self) -> Option<String> {
-        let number = self.pending.pop_front()?;
-        Some(self.items.get(number).into_owned())
     }
 }
 
@@ -161,10 +135,11 @@ impl Todo<'_> {
 struct StageRun<'a> {
     executor: &'a LocalExecutor,
     stage: Arc<dyn Stage>,
-    todo: Todo<'a>,
+    todo: PendingItems<'a>,
     running: JoinSet<Result<UnitEnd, RunError>>,
     progress: SharedProgress,
     clock: StageClock,
+    pace: PaceMeter,
     admission: Admission,
     /// Requests of the units.
     requests: watch::Receiver<RequestCounts>,
@@ -182,7 +157,7 @@ impl<'a> StageRun<'a> {
     fn new(
         executor: &'a LocalExecutor,
         stage: Arc<dyn Stage>,
-        todo: Todo<'a>,
+        todo: PendingItems<'a>,
         progress: SharedProgress,
     ) -> Result<Self, RunError> {
         let clock = StageClock::start(executor.folder.clone(), stage.name())?;
@@ -192,6 +167,7 @@ impl<'a> StageRun<'a> {
             admission: Admission::new(options.concurrency, options.budget, spent),
             requests: executor.folder.requests().subscribe(),
             limited_by: None,
+            pace: PaceMeter::new(stage_name, todo.len(), spent.micro_usd),
             executor,
             stage,
             todo,
@@ -247,8 +223,10 @@ impl<'a> StageRun<'a> {
     }
 
     /// Records the time so far and what is in flight.
-    fn save(&self) -> Result<(), RunError> {
+    fn save(&mut self) -> Result<(), RunError> {
         self.clock.save()?;
+        let journal = self.executor.folder.journal();
+        self.pace.record(journal, journal.spent()?.micro_usd)?;
         let in_flight = InFlight {
             stage: self.stage.name().to_owned(),
             units: self.running.len(),
@@ -284,7 +262,7 @@ impl<'a> StageRun<'a> {
     fn may_start(&mut self) -> Result<bool, RunError> {
         let journal = self.executor.folder.journal();
         let (units, requests) = (self.running.len(), *self.requests.borrow_and_update());
-        self.limited_by = match self.todo.pending.is_empty() {
+        self.limited_by = match self.todo.is_empty() {
             true => None,
             false => self
                 .admission
@@ -305,9 +283,13 @@ impl<'a> StageRun<'a> {
         {
             UnitEnd::Done => {
                 self.admission.done();
+                self.pace.add(1);
                 self.progress.done();
             }
-            UnitEnd::Failed => self.progress.failed(),
+            UnitEnd::Failed => {
+                self.pace.add(1);
+                self.progress.failed();
+            }
             UnitEnd::Pending => {}
             UnitEnd::Stop(reason) => self.stop(reason),
         }

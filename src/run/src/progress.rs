@@ -64,6 +64,13 @@ impl Progress {
         }
     }
 
+    /// As [`Progress::stage`], for units of which `settled` have ended before and `pending` have not.
+    pub(crate) fn resumed(&self, name: &str, settled: u64, pending: usize) -> SharedProgress {
+        let progress = self.stage(name, settled + pending as u64);
+        progress.resume(settled);
+        Arc::new(progress)
+    }
+
     /// Runs `write` while the bars are hidden, so that its output does not tear them.
     pub fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
         match &self.0 {

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use pybench_types::text::shell_word;
 
-use super::{Journal, RunError, closest, default_cache_dir, shipped};
+use super::store::BucketPath;
+use super::{Journal, RunError, closest, default_cache_dir, run_copy, shipped};
 
 /// Folder of the recipes, relative to the project root.
 pub const RECIPES: &str = "pipelines/recipes";
@@ -118,8 +119,20 @@ pub fn samples() -> Result<PathBuf, RunError> {
     find_shipped(Path::new(SAMPLES))?.ok_or_else(missing)
 }
 
-/// The folder of an existing run, which is given as a path or as a name in `runs_dir`.
+/// Whether a path is one in a bucket (`s3://`, `gs://`).
+pub fn is_in_bucket(path: &Path) -> bool {
+    BucketPath::of(path).is_some()
+}
+
+/// The folder of an existing run, which is given as a path or as a name in `runs_dir`. One of them may be in a bucket
+/// (`s3://BUCKET/PREFIX/NAME`); the folder is a copy then.
+///
+/// # Errors
+/// [`RunError::BadInput`] if there is no such run; errors of the bucket.
 pub fn find_run(run: &Path, runs_dir: &Path) -> Result<PathBuf, RunError> {
+    if let Some(copy) = run_copy::fetch(run, runs_dir)? {
+        return Ok(copy);
+    }
     let is_run = Journal::exists;
     if let Some(found) = [run.to_owned(), runs_dir.join(run)]
         .into_iter()

@@ -8,22 +8,26 @@ mod announcement;
 #[cfg(test)]
 mod memory_queue;
 mod queue;
+mod retry;
 mod unit_loop;
 mod worker;
 
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use tokio::task::{JoinError, JoinSet};
 
 pub use self::announcement::Round;
 use self::announcement::StopReason;
 pub use self::queue::{Delivery, DeliveryEnd, UnitQueue};
+pub use self::retry::{Retried, retry_failed};
 use self::unit_loop::{AttemptEnd, UnitLoop};
 pub use self::worker::{Member, WorkEnd, WorkerSession};
 use super::local::{StageClock, out_of_time, sleep_or_never, time_left};
+use super::pace::PaceMeter;
+use super::pending_items::PendingItems;
 use super::progress::SharedProgress;
 use super::{
     Executor, ExecutorOptions, InFlight, Interrupt, Items, Journal, Progress, RunError, RunFolder,
@@ -81,44 +85,30 @@ impl Executor for SharedExecutor {
         items: &dyn Items,
     ) -> Result<StageSummary, RunError> {
         let (name, journal) = (stage.name(), self.folder.journal());
-        let names = || (0..items.len()).map(|number| items.get(number));
-        journal.enqueue(name, names())?;
-        journal.retry_failed(name, self.options.retry_failed)?;
-        let (pending, settled) = journal.pending(name, names())?;
-        if !pending.is_empty() {
-            let progress = self.progress.stage(name, settled + pending.len() as u64);
-            progress.resume(settled);
-            let todo = Todo {
-                items,
-                pending: pending.into(),
-            };
-            let result = RoundRun::new(self, stage, todo, Arc::new(progress))?
-                .run()
-                .await;
-            result?;
+        let todo = PendingItems::enqueue(journal, name, items, self.options.retry_failed)?;
+        if !todo.is_empty() {
+            let progress = self.progress.resumed(name, todo.settled(), todo.len());
+            RoundRun::new(self, stage, todo, progress)?.run().await?;
         }
         journal.summary(name)
     }
-}
-
-/// The items that have not been offered.
-struct Todo<'a> {
-    items: &'a dyn Items,
-    /// Numbers of the items.
-    pending: VecDeque<usize>,
 }
 
 /// A round that is being executed.
 struct RoundRun<'a> {
     executor: &'a SharedExecutor,
     round: Round,
-    todo: Todo<'a>,
+    /// The items that have not been offered.
+    todo: PendingItems<'a>,
     /// Offered units that are not done, when they were last counted.
     open: usize,
     stall: Stall,
+    /// Offered units on their way into the queue, whose server may be away; returns those that the queue knows as done.
+    putting: JoinSet<Result<Vec<String>, RunError>>,
     units: UnitLoop,
     progress: SharedProgress,
     clock: StageClock,
+    pace: PaceMeter,
     /// Why no new units start; the first reason is kept.
     reason: Option<RunError>,
 }
@@ -127,11 +117,13 @@ impl<'a> RoundRun<'a> {
     fn new(
         executor: &'a SharedExecutor,
         stage: Arc<dyn Stage>,
-        todo: Todo<'a>,
+        todo: PendingItems<'a>,
         progress: SharedProgress,
     ) -> Result<Self, RunError> {
         let folder = &executor.folder;
         let clock = StageClock::start(folder.clone(), stage.name())?;
+        let spent = folder.journal().spent()?.micro_usd;
+        let pace = PaceMeter::new(stage.name(), todo.len(), spent);
         let how = (&executor.options, executor.queue.is_some());
         let round = Round::new(folder, stage.as_ref(), how)?;
         let units = UnitLoop::new(
@@ -147,9 +139,11 @@ impl<'a> RoundRun<'a> {
             todo,
             open: 0,
             stall: Stall::new(),
+            putting: JoinSet::new(),
             units,
             progress,
             clock,
+            pace,
             reason: None,
         })
     }
@@ -166,6 +160,7 @@ impl<'a> RoundRun<'a> {
 
     async fn run(mut self) -> Result<(), RunError> {
         let result = self.work().await;
+        self.putting.shutdown().await;
         // Units that still run here are dropped and give their leases back; those of workers go on.
         self.units.shutdown().await;
         let journal = self.journal();
@@ -185,7 +180,7 @@ impl<'a> RoundRun<'a> {
         if left == Some(Duration::ZERO) {
             self.stop(out_of_time(options))?;
         } else {
-            self.offer_more().await?;
+            self.offer_more()?;
             self.round.announce(journal)?;
         }
         let deadline = sleep_or_never(left);
@@ -201,51 +196,61 @@ impl<'a> RoundRun<'a> {
                 self.units.start_more()?;
             }
             let stopping = self.reason.is_some();
-            let nothing_left = stopping || (self.open == 0 && self.todo.pending.is_empty());
+            let nothing_left = stopping || (self.open == 0 && self.todo.is_empty());
             if nothing_left && self.units.is_idle() {
                 return Ok(());
             }
             tokio::select! {
-                end = self.units.next() => self.settle(end).await?,
+                end = self.units.next() => self.settle(end)?,
+                Some(put) = self.putting.join_next() => self.check_put(put)?,
                 () = interrupt.wait(Urgency::Now) => return self.stop(RunError::Interrupted),
                 () = interrupt.wait(Urgency::Finish), if !stopping => self.stop(RunError::Interrupted)?,
                 () = &mut deadline, if !stopping => self.stop(out_of_time(options))?,
                 () = &mut grace_over => return Ok(()),
-                _ = tick.tick() => self.count().await?,
+                _ = tick.tick() => self.count()?,
                 _ = save.tick() => self.save()?,
             }
         }
     }
 
     /// Offers the next items, so that workers never wait for an offer.
-    async fn offer_more(&mut self) -> Result<(), RunError> {
+    fn offer_more(&mut self) -> Result<(), RunError> {
         let executor = self.executor;
         let window = executor
             .queue
             .as_ref()
             .map_or(WINDOW, |queue| queue.window());
-        if self.open > window / 2 || self.todo.pending.is_empty() {
+        if self.open > window / 2 || self.todo.is_empty() {
             return Ok(());
         }
-        let count = window
-            .saturating_sub(self.open)
-            .min(self.todo.pending.len());
-        let all = self.todo.items;
-        let numbers = self.todo.pending.drain(..count);
-        let items: Vec<String> = numbers.map(|number| all.get(number).into_owned()).collect();
+        let items = self.todo.take(window.saturating_sub(self.open));
         let journal = self.journal();
         journal.offer(&self.round.id, &self.round.stage, &items)?;
-        self.open += count;
-        self.put(&items).await
+        self.open += items.len();
+        self.put(items);
+        Ok(())
     }
 
-    /// Puts offered units into the queue.
-    async fn put(&self, items: &[String]) -> Result<(), RunError> {
-        let Some(queue) = &self.executor.queue else {
-            return Ok(());
+    /// Puts offered units into the queue, and does not wait for it: the run can be interrupted while its server is away.
+    fn put(&mut self, items: Vec<String>) {
+        let Some(queue) = self.executor.queue.clone() else {
+            return;
         };
+        let round = self.round.clone();
+        self.putting
+            .spawn(async move { queue.put(&round, &items).await });
+    }
+
+    /// Checks that the queue knows no unit as done whose output the journal lacks.
+    fn check_put(
+        &self,
+        put: Result<Result<Vec<String>, RunError>, JoinError>,
+    ) -> Result<(), RunError> {
+        let put = put.map_err(|error| {
+            RunError::Internal(format!("putting units into the queue failed: {error}"))
+        });
         let (journal, stage) = (self.journal(), &self.round.stage);
-        for item in queue.put(&self.round, items).await? {
+        for item in put?? {
             if journal.state(stage, &item)? == Some(UnitState::Pending) {
                 return Err(RunError::Conflict(format!(
                     "the queue has recorded that {item} of stage {stage} is done, and the journal has no output of it: was the \
@@ -257,9 +262,9 @@ impl<'a> RoundRun<'a> {
     }
 
     /// Puts all offered units into the queue again if nothing has ended for a while: the queue may have lost some.
-    async fn put_again(&mut self) -> Result<(), RunError> {
-        let is_queued = self.executor.queue.is_some();
-        if !is_queued || self.open == 0 || !self.stall.is_over() {
+    fn put_again(&mut self) -> Result<(), RunError> {
+        let can_put = self.executor.queue.is_some() && self.putting.is_empty();
+        if !can_put || self.open == 0 || !self.stall.is_over() {
             return Ok(());
         }
         let items = self.journal().offered(&self.round.id)?;
@@ -268,11 +273,12 @@ impl<'a> RoundRun<'a> {
             "putting {} units into the queue again",
             items.len()
         );
-        self.put(&items).await
+        self.put(items);
+        Ok(())
     }
 
     /// Counts what all processes have ended, offers more, and looks for a reason to stop that a worker has found.
-    async fn count(&mut self) -> Result<(), RunError> {
+    fn count(&mut self) -> Result<(), RunError> {
         let journal = self.journal();
         let counts = journal.sweep_offers(&self.round.id)?;
         for _ in 0..counts.done {
@@ -281,6 +287,7 @@ impl<'a> RoundRun<'a> {
         for _ in 0..counts.failed {
             self.progress.failed();
         }
+        self.pace.add(counts.done + counts.failed);
         self.progress.spent(journal.spent()?.micro_usd);
         self.open = usize::try_from(counts.open).unwrap_or(usize::MAX);
         if counts.done + counts.failed > 0 {
@@ -292,24 +299,25 @@ impl<'a> RoundRun<'a> {
         if let Some(reason) = StopReason::recorded(journal, &self.round.id)? {
             return self.stop(reason.into());
         }
-        self.offer_more().await?;
-        self.put_again().await
+        self.offer_more()?;
+        self.put_again()
     }
 
-    async fn settle(&mut self, end: Option<Result<AttemptEnd, RunError>>) -> Result<(), RunError> {
+    fn settle(&mut self, end: Option<Result<AttemptEnd, RunError>>) -> Result<(), RunError> {
         match end.transpose()? {
             Some(AttemptEnd::Stop(reason)) => self.stop(reason.into()),
             // The round may be over; otherwise the next tick counts.
             Some(AttemptEnd::NotTaken) | None => Ok(()),
-            Some(_) if self.units.is_idle() => self.count().await,
+            Some(_) if self.units.is_idle() => self.count(),
             Some(_) => Ok(()),
         }
     }
 
     /// Records the time so far and what is in flight here, and removes workers that have died.
-    fn save(&self) -> Result<(), RunError> {
+    fn save(&mut self) -> Result<(), RunError> {
         self.clock.save()?;
         let journal = self.journal();
+        self.pace.record(journal, journal.spent()?.micro_usd)?;
         journal.remove_dead_members()?;
         let in_flight: InFlight = self.units.in_flight();
         in_flight.record(journal)?;
@@ -356,14 +364,6 @@ impl Stall {
 /// A name that no other round has.
 fn new_id() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
-}
-
-/// Unix time in milliseconds.
-fn now_millis() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-    })
 }
 
 #[cfg(test)]

@@ -4,14 +4,19 @@
 //! store the same. The journal says which digest an artifact has, so that a half-written one is never read. The run folder
 //! holds the files that this machine has made or read.
 
+mod bucket;
+mod failure;
 mod folder;
 mod s3;
+mod uploads;
 
 use std::fmt::Debug;
 use std::path::Path;
 
 use crate::RunError;
 
+pub(crate) use self::bucket::BucketPath;
+pub use self::bucket::{local_copy, local_copy_of};
 pub use self::folder::FolderStore;
 pub use self::s3::{ObjectServer, S3Store};
 
@@ -47,8 +52,27 @@ pub trait Store: Debug + Send + Sync {
     /// As [`Store::put`].
     fn delete(&self, key: &str) -> Result<(), RunError>;
 
+    /// Ends the uploads below this store that were begun and not finished, and returns their number. One that a process
+    /// works on at this moment begins again.
+    ///
+    /// # Errors
+    /// As [`Store::put`]; this user may not list uploads.
+    fn end_uploads(&self) -> Result<u64, RunError>;
+
     /// Name of the store, for messages.
     fn describe(&self) -> String;
+}
+
+/// Ends the unfinished uploads below a store. They cost money as long as they exist, and nothing depends on them, so a failure
+/// is only logged.
+pub(crate) fn end_uploads(store: &dyn Store) {
+    match store.end_uploads() {
+        Ok(0) => {}
+        Ok(count) => tracing::info!("deleted unfinished uploads: {count}"),
+        Err(error) => tracing::warn!(
+            "cannot delete unfinished uploads, for which a cloud charges until they are deleted: {error}"
+        ),
+    }
 }
 
 /// Checks a key: parts of letters, digits, `-`, `_` and `.`, separated by `/`. A part does not begin with a dot, so that

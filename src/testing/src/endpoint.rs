@@ -11,14 +11,17 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, Response, StatusCode};
 use axum::routing::post;
+use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 /// What the endpoint does with a request.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// A chat completion with this content.
+    /// A chat completion with this content; where a stream is asked for, in two pieces.
     Content(String),
+    /// A streamed chat completion of these pieces, with a pause before each.
+    Pieces(Vec<String>, Duration),
     /// A status with a `Retry-After` header and a body.
     Status(u16, Option<String>, String),
     /// An embedding.
@@ -38,6 +41,7 @@ type Handler = dyn Fn(Value) -> BoxFuture<'static, Answer> + Send + Sync;
 struct Shared {
     handler: Box<Handler>,
     calls: Mutex<HashMap<String, u32>>,
+    delay: Mutex<Duration>,
     keys: Mutex<Vec<Option<String>>>,
 }
 
@@ -56,6 +60,7 @@ impl Endpoint {
         let shared = Arc::new(Shared {
             handler: Box::new(move |request| Box::pin(handler(request))),
             calls: Mutex::default(),
+            delay: Mutex::default(),
             keys: Mutex::default(),
         });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -75,6 +80,16 @@ impl Endpoint {
 
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
+    }
+
+    /// Time before each answer.
+    pub fn delay(&self) -> Duration {
+        *self.shared.delay.lock().unwrap()
+    }
+
+    /// Waits before each answer from now on.
+    pub fn answer_after(&self, delay: Duration) {
+        *self.shared.delay.lock().unwrap() = delay;
     }
 
     /// Requests received, by body.
@@ -104,11 +119,17 @@ async fn complete(
 ) -> Response<Body> {
     let text = String::from_utf8(body.to_vec()).unwrap();
     let request: Value = serde_json::from_str(&text).unwrap();
+    let streamed = request["stream"] == true;
     *shared.calls.lock().unwrap().entry(text).or_default() += 1;
     let key = headers.get("authorization");
     let key = key.map(|value| value.to_str().unwrap().to_owned());
     shared.keys.lock().unwrap().push(key);
-    respond((shared.handler)(request).await).await
+    let delay = *shared.delay.lock().unwrap();
+    tokio::time::sleep(delay).await;
+    match (shared.handler)(request).await {
+        Answer::Content(content) if streamed => events(halves(&content), Duration::ZERO),
+        answer => respond(answer).await,
+    }
 }
 
 /// A chat completion; usage counts characters, so that it is known beforehand.
@@ -119,6 +140,38 @@ pub fn completion(content: &str) -> Value {
                      "message": {"role": "assistant", "content": content}}],
         "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
     })
+}
+
+/// A text in two pieces.
+fn halves(text: &str) -> Vec<String> {
+    let middle = text.char_indices().nth(text.chars().count() / 2);
+    let (one, other) = text.split_at(middle.map_or(text.len(), |(at, _)| at));
+    vec![one.to_owned(), other.to_owned()]
+}
+
+/// A streamed chat completion.
+fn events(pieces: Vec<String>, pause: Duration) -> Response<Body> {
+    let chunk = |delta: Value, end: Value| {
+        json!({
+            "id": "x", "object": "chat.completion.chunk", "created": 0, "model": "m",
+            "choices": [{"index": 0, "delta": delta, "finish_reason": end}],
+        })
+    };
+    let mut frames: Vec<String> = pieces
+        .iter()
+        .map(|piece| chunk(json!({"content": piece}), Value::Null).to_string())
+        .collect();
+    frames.push(chunk(json!({}), json!("stop")).to_string());
+    let counted = json!({"choices": [], "usage": completion("")["usage"]});
+    frames.extend([counted.to_string(), "[DONE]".to_owned()]);
+    let frames = futures::stream::iter(frames).then(move |frame| async move {
+        tokio::time::sleep(pause).await;
+        Ok::<_, std::io::Error>(Bytes::from(format!("data: {frame}\n\n")))
+    });
+    let mut response = Response::new(Body::from_stream(frames));
+    let media_type = "text/event-stream".parse().unwrap();
+    response.headers_mut().insert("content-type", media_type);
+    response
 }
 
 /// Where a text stands; it is of seven tokens.
@@ -134,6 +187,7 @@ async fn respond(answer: Answer) -> Response<Body> {
     let ok = |body: Body| Response::new(body);
     match answer {
         Answer::Content(content) => ok(completion(&content).to_string().into()),
+        Answer::Pieces(pieces, pause) => events(pieces, pause),
         Answer::Place(numbers) => ok(place(&numbers).to_string().into()),
         Answer::Bytes(bytes) => ok(bytes.into()),
         Answer::Huge(size) => ok(completion(&"x".repeat(size)).to_string().into()),

@@ -3,6 +3,7 @@
 pub mod batches;
 pub mod benchmark;
 pub mod endpoint;
+pub mod faults;
 pub mod files;
 pub mod kill;
 pub mod podman;

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use pybench_cluster::{Cluster, PROFILE, install_postgres};
 use pybench_run::{PostgresServer, Profile, program};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{ROOT, skip};
 
@@ -29,10 +31,64 @@ pub fn address() -> Option<PostgresServer> {
 
 /// The rows of a statement, as text.
 pub fn sql(statement: &str) -> String {
-    let server = server().unwrap();
-    let address = Profile::load(&server.profile).unwrap().postgres;
-    let password = std::fs::read_to_string(address.password_file.unwrap()).unwrap();
-    let output = Command::new(server.programs.join("bin/psql"))
+    server().unwrap().sql(statement)
+}
+
+/// A server of one test, which may be restarted; it ends with this process.
+pub struct SeparateServer {
+    server: TestServer,
+    folder: PathBuf,
+}
+
+impl SeparateServer {
+    /// `None`, and the test is skipped, if it cannot be installed.
+    pub fn start() -> Option<Self> {
+        let (programs, folder) = (programs()?, folder());
+        let server = start(programs, &folder);
+        Some(Self { server, folder })
+    }
+
+    pub fn profile(&self) -> &Path {
+        &self.server.profile
+    }
+
+    /// The rows of a statement, as text.
+    pub fn sql(&self, statement: &str) -> String {
+        self.server.sql(statement)
+    }
+
+    /// Ends the server, with all connections, and starts it again on its port.
+    pub fn restart(&self) {
+        let cluster = Cluster::new(&self.folder).unwrap();
+        cluster.down(&self.server.programs, false).unwrap();
+        cluster.up(&self.server.programs, None).unwrap();
+    }
+
+    /// As [`Self::restart`], and the server has no time to finish anything.
+    pub fn crash(&self) {
+        let file = self.folder.join("postgres/postmaster.pid");
+        let pid = std::fs::read_to_string(&file).unwrap();
+        let pid = pid.lines().next().unwrap().parse().unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::QUIT).unwrap();
+        while file.exists() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let cluster = Cluster::new(&self.folder).unwrap();
+        cluster.up(&self.server.programs, None).unwrap();
+    }
+}
+
+impl TestServer {
+    fn sql(&self, statement: &str) -> String {
+        let address = Profile::load(&self.profile).unwrap().postgres;
+        let psql = self.programs.join("bin/psql");
+        ask(&psql, &address, statement)
+    }
+}
+
+fn ask(psql: &Path, address: &PostgresServer, statement: &str) -> String {
+    let password = std::fs::read_to_string(address.password_file.as_ref().unwrap()).unwrap();
+    let output = Command::new(psql)
         .args([
             "-X",
             "-q",
@@ -72,18 +128,19 @@ pub fn programs() -> Option<PathBuf> {
 
 fn server() -> Option<&'static TestServer> {
     static SERVER: OnceLock<Option<TestServer>> = OnceLock::new();
-    SERVER.get_or_init(|| Some(start(programs()?))).as_ref()
+    SERVER
+        .get_or_init(|| Some(start(programs()?, &folder())))
+        .as_ref()
 }
 
-fn start(programs: PathBuf) -> TestServer {
-    let folder = folder();
-    Cluster::new(&folder).unwrap().up(&programs, None).unwrap();
+fn start(programs: PathBuf, folder: &Path) -> TestServer {
+    Cluster::new(folder).unwrap().up(&programs, None).unwrap();
     let script = "cat >/dev/null; read -r pid rest <\"$1/postgres/postmaster.pid\"; kill -QUIT \"$pid\"
         for _ in $(seq 100); do [ -e \"$1/postgres/postmaster.pid\" ] || break; sleep 0.1; done; rm -rf \"$1\"";
     TestServer {
         profile: folder.join(PROFILE),
         programs,
-        _watch: after_this_process(script, &folder),
+        _watch: after_this_process(script, folder),
     }
 }
 

@@ -56,7 +56,7 @@ pub fn open(
             ignore,
             license,
         } => Box::new(local::Local::new(
-            context.resolve(path),
+            context.fetch(path)?,
             ignore.clone(),
             license.clone(),
         )),

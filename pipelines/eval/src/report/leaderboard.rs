@@ -146,8 +146,8 @@ fn about(measure: Measure, has_published: bool) -> String {
     }
 }
 
-/// Position of a category in the paper's table.
-fn category_order(category: &str) -> usize {
+/// Position of a category in the paper's table; its number of columns if it is none of them.
+pub fn category_order(category: &str) -> usize {
     let name = category.to_lowercase();
     let order = ["chart", "text", "image", "math", "software"];
     order

@@ -27,6 +27,7 @@ use serde_json::json;
 
 pub(crate) use titles::Titles;
 
+pub use leaderboard::category_order;
 pub use published::{Published, SOURCE, published};
 
 use super::record::Evaluation;

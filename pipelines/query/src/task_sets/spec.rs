@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use pybench_hub::HubFile;
 use pybench_run::{AnswerCheck, RunContext, RunError, TaskSetChoice, TaskSetFields};
 use pybench_types::license::spdx;
 use pybench_types::task::Category;
@@ -23,6 +24,20 @@ pub(super) struct SetSpec {
     source: Option<String>,
     pub max_bad_lines: usize,
     pub format: SetFormat,
+}
+
+/// Maximum size of a list on the Hub.
+const MAX_LIST: u64 = 4 << 30;
+
+/// The file of a set: on this machine, in a bucket, or on the Hub, pinned by its digest.
+async fn fetch(context: &RunContext, path: &Path) -> Result<PathBuf, RunError> {
+    let text = path.to_string_lossy();
+    if !text.starts_with("hf://") {
+        return context.fetch(path);
+    }
+    let file = HubFile::parse(&text);
+    let file = file.map_err(|form| RunError::BadInput(format!("query.task_sets: {form}")))?;
+    file.fetch(&context.cache_dir, MAX_LIST).await
 }
 
 /// How the lines of a set are read.
@@ -56,13 +71,12 @@ impl SetSpec {
             return Self::wiki_table_questions(context, choice.name()).await;
         };
         apart::refuse_evaluation(name, path, source.as_deref())?;
-        let path = context.resolve(path);
+        let path = fetch(context, path).await?;
         let beside = || path.parent().unwrap_or(Path::new(".")).to_owned();
+        let folder = folder.as_ref().map(|folder| context.fetch(folder));
         Ok(Self {
             name: name.clone(),
-            folder: folder
-                .as_ref()
-                .map_or_else(beside, |folder| context.resolve(folder)),
+            folder: folder.transpose()?.unwrap_or_else(beside),
             path,
             check: *check,
             tolerance: *tolerance,

@@ -263,3 +263,23 @@ async fn a_checkout_of_another_commit_is_refused() {
         "{error}"
     );
 }
+
+#[tokio::test]
+async fn a_list_elsewhere_is_fetched_or_refused_with_the_expected_form() {
+    let at = |path: &str| set("numeric", "").replace("'set.jsonl'", &format!("'{path}'"));
+    let error = refused("", &at("hf://datasets/o/n@main/a.jsonl")).await;
+    assert!(
+        error.contains("expected hf://[datasets/]OWNER/NAME@REVISION/PATH#sha256=DIGEST"),
+        "{error}"
+    );
+    let error = refused("", &at("s3://bucket")).await;
+    assert!(error.contains("expected s3://BUCKET/PATH"), "{error}");
+    // What the cache has under its digest is not fetched.
+    let root = project("");
+    let digest = "0".repeat(64);
+    let cached = root.path().join("cache/hub").join(&digest).join("a.jsonl");
+    fs::create_dir_all(cached.parent().unwrap()).unwrap();
+    fs::write(&cached, numbers(2)).unwrap();
+    let sets = at(&format!("hf://datasets/o/n@main/a.jsonl#sha256={digest}"));
+    assert_eq!(tasks(root.path(), 2, &sets).await.unwrap().len(), 2);
+}

@@ -97,7 +97,8 @@ impl AuditEnv {
     ) -> Result<Self, RunError> {
         let environment = |error: &dyn std::fmt::Display| RunError::Environment(error.to_string());
         let mut choice = context.recipe.interpreter.clone();
-        choice.wheelhouse = choice.wheelhouse.map(|path| context.resolve(&path));
+        let wheelhouse = choice.wheelhouse.map(|path| context.fetch(&path));
+        choice.wheelhouse = wheelhouse.transpose()?;
         let agents = paced(&choice).map_err(|error| environment(&error))?;
         // The checker needs no extra wheels.
         choice.wheelhouse = None;

@@ -1,15 +1,14 @@
 //! All edits that are open. Each has a session, so there are few, and one that nobody asks for is closed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pybench_interpreter::{Interpreter, Tier};
-use pybench_interpreter_containers::paced;
-use pybench_run::{Recipe, RunError};
+use pybench_run::RunError;
 
 use super::fork::Fork;
 use super::plan::{ForkRequest, Plan};
+use crate::interpreters::Interpreters;
 use crate::record::Record;
 use crate::sources::Opened;
 
@@ -21,7 +20,7 @@ const LEASE: Duration = Duration::from_secs(180);
 /// All edits that are open.
 pub(crate) struct Forks {
     open: Mutex<HashMap<String, Arc<Fork>>>,
-    interpreters: Mutex<HashMap<Tier, Weak<dyn Interpreter>>>,
+    interpreters: Interpreters,
     lease: Duration,
 }
 
@@ -33,7 +32,7 @@ impl Forks {
     pub(crate) fn with_lease(lease: Duration) -> Self {
         Self {
             open: Mutex::default(),
-            interpreters: Mutex::default(),
+            interpreters: Interpreters::default(),
             lease,
         }
     }
@@ -48,20 +47,9 @@ impl Forks {
         record: Record,
         request: &ForkRequest,
     ) -> Result<Plan, RunError> {
-        Plan::new(opened, record, request, |recipe| self.interpreter(recipe))
-    }
-
-    /// The interpreter of a recipe's tier. It ends with the last edit that uses it.
-    fn interpreter(&self, recipe: &Recipe) -> Result<Arc<dyn Interpreter>, RunError> {
-        let mut known = lock(&self.interpreters);
-        let tier = recipe.interpreter.tier;
-        if let Some(interpreter) = known.get(&tier).and_then(Weak::upgrade) {
-            return Ok(interpreter);
-        }
-        let made = paced(&recipe.interpreter);
-        let made = made.map_err(|error| RunError::Environment(error.to_string()))?;
-        known.insert(tier, Arc::downgrade(&made));
-        Ok(made)
+        Plan::new(opened, record, request, |recipe| {
+            self.interpreters.get(&recipe.interpreter)
+        })
     }
 
     /// Begins an edit of the run `name`; `None` if as many are open as can be.

@@ -147,8 +147,8 @@ fn editable(record: Record) -> Result<(Trajectory, Task, bool), RunError> {
         Record::Run { task: None, .. } => {
             bad("the task of this trajectory is not in the run, so its checks cannot run")
         }
-        Record::Evaluation { .. } | Record::Dataset { .. } => bad(
-            "only trajectories of runs can be edited: evaluations measure what agents do, and rows of datasets have no \
+        Record::Evaluation { .. } | Record::Dataset { .. } | Record::Log { .. } => bad(
+            "only trajectories of runs can be edited: evaluations and logs record what agents did, and rows of datasets have no \
              journal that could keep the edit",
         ),
     }

@@ -162,7 +162,7 @@ async fn edit(
         let edit = edit.ok_or_else(|| not_found(format!("there is no edit `{id}`")))?;
         let task = match serde_json::from_str(&json).map_err(RunError::from)? {
             Record::Run { task, .. } => task,
-            Record::Evaluation { .. } | Record::Dataset { .. } => None,
+            Record::Evaluation { .. } | Record::Dataset { .. } | Record::Log { .. } => None,
         };
         let record = Record::Run {
             trajectory: Box::new(edit.trajectory),

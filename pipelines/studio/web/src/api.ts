@@ -1,7 +1,8 @@
 /** Asks the server. `types.ts` has the types of its answers. */
 
 import type {
-  Comparison, Facet, FileView, ForkRequest, ForkView, Page, PairView, Review, ReviewSummary, SaveRequest, SourceInfo, View, WrittenTurn,
+  ChatList, ChatRequest, ChatView, Comparison, DatasetStatistics, Facet, FileView, ForkRequest, ForkView, Page, PairView, RecipeView, Results,
+  Review, ReviewSummary, SaveRequest, SourceInfo, TrainingRun, View, WrittenTurn,
 } from "./types";
 
 /** Asks the server; throws its message if it refuses. */
@@ -28,9 +29,20 @@ const json = async <T>(path: string, init?: RequestInit): Promise<T> => (await a
 const of = (name: string) => `/api/data/${encodeURIComponent(name)}`;
 
 export const sources = () => json<SourceInfo[]>("/api/data");
+/** Where the server sends the list of runs, or the status of one, whenever it has changed. */
+export const listEvents = "/api/events";
+export const statusEvents = (name: string) => `${of(name)}/events`;
+/** The recipe of a run, and that of another one beside it. */
+export const recipe = (name: string, beside: string) =>
+  json<RecipeView>(`${of(name)}/recipe${beside ? `?beside=${encodeURIComponent(beside)}` : ""}`);
+export const results = () => json<Results>("/api/results");
+export const trainingRuns = () => json<TrainingRun[]>("/api/results/training");
+export const statistics = (name: string) => json<DatasetStatistics>(`${of(name)}/statistics`);
 export const facets = (name: string) => json<Facet[]>(`${of(name)}/facets`);
 export const page = (name: string, query: URLSearchParams) => json<Page>(`${of(name)}?${query}`);
-export const view = (name: string, number: number) => json<View>(`${of(name)}/${number}`);
+/** A trajectory; of a long one the page that has this turn. */
+export const view = (name: string, number: number, turn = 1) => json<View>(`${of(name)}/${number}?turn=${turn}`);
+export const rawAddress = (name: string, number: number) => `${of(name)}/${number}/raw`;
 export const raw = async (name: string, number: number) =>
   JSON.stringify(await json<unknown>(`${of(name)}/${number}/raw`), null, 1);
 export const fileAddress = (name: string, file: FileView) =>
@@ -64,6 +76,26 @@ export const leaveFork = (id: string) =>
 export const edited = (name: string, number: number, id: string) =>
   json<View>(`${of(name)}/${number}/edits/${encodeURIComponent(id)}`);
 export const preferencesAddress = (name: string) => `${of(name)}/preferences`;
+
+export const chatList = () => json<ChatList>("/api/chats");
+export const beginChat = (request: ChatRequest) => json<ChatView>("/api/chats", sending("POST", request));
+const ofChat = (id: string) => `/api/chats/${encodeURIComponent(id)}`;
+/** The state of a conversation that is open. The answer waits for a version above `after`. */
+export const chat = (id: string, after: number, generation: number, from: number) =>
+  json<ChatView>(`${ofChat(id)}?after=${after}&generation=${generation}&from=${from}`);
+/** Sends a message, or replaces the message with a number. */
+export const sendMessage = (id: string, text: string, replaces: number | null) =>
+  json<unknown>(`${ofChat(id)}/messages`, sending("POST", { text, replaces }));
+export const orderChat = (id: string, order: "retry" | "continue" | "stop" | "grade") =>
+  json<unknown>(`${ofChat(id)}/${order}`, sending("POST", {}));
+export const putChatFile = (id: string, name: string, base64: string) =>
+  json<unknown>(`${ofChat(id)}/files`, sending("PUT", { name, base64 }));
+export const chatFileAddress = (id: string, path: string) => `${ofChat(id)}/file?path=${encodeURIComponent(path)}`;
+export const exportAddress = (id: string, form: "notebook" | "json" | "html") => `${ofChat(id)}/export/${form}`;
+/** Ends the session of a conversation, also while the page is left. */
+export const leaveChat = (id: string) =>
+  void fetch(ofChat(id), { ...sending("DELETE", {}), keepalive: true }).catch(() => {});
+
 /** Saves a decision; when the promise is fulfilled, it is on the disk. */
 export const saveReview = (name: string, number: number, review: Review) =>
   json<Review>(`${of(name)}/${number}/review`, sending("PUT", review));

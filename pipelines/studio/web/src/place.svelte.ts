@@ -1,7 +1,7 @@
 /** Where the app is: the path, and the filters of the list in the query. Both are the browser's address. */
 
 interface Open {
-  page: "data" | "review" | "edit" | "compare" | "pair";
+  page: "data" | "review" | "edit" | "compare" | "pair" | "chat" | "results" | "training" | "recipe" | "statistics";
   name: string;
   number: number;
   turn: number;
@@ -27,8 +27,15 @@ class Place {
   get open(): Open {
     if (this.path === "/compare") return { ...NOWHERE, page: "compare" };
     if (this.path === "/compare/pair") return { ...NOWHERE, page: "pair" };
+    if (this.path === "/results") return { ...NOWHERE, page: "results" };
+    if (this.path === "/results/training") return { ...NOWHERE, page: "training" };
+    if (this.path === "/chat") return { ...NOWHERE, page: "chat" };
+    const chat = /^\/chat\/([0-9a-f]+)$/.exec(this.path);
+    if (chat?.[1]) return { ...NOWHERE, page: "chat", name: chat[1] };
     const found = /^\/(data|review|edit)\/([^/]+)(?:\/(\d+)(?:\/(\d+)|\/edits\/([0-9a-f]+))?)?\/?$/.exec(this.path);
+    const about = /^\/data\/([^/]+)\/(recipe|statistics)\/?$/.exec(this.path);
     try {
+      if (about) return { ...NOWHERE, page: about[2] as Open["page"], name: decodeURIComponent(about[1] ?? "") };
       return {
         page: (found?.[1] as Open["page"] | undefined) ?? "data",
         name: decodeURIComponent(found?.[2] ?? ""),

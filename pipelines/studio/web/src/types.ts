@@ -6,6 +6,54 @@ export interface CellView {
   outputs: OutputView[];
 }
 
+export interface ChatFile {
+  path: string;
+  size: number;
+}
+
+export interface ChatItem {
+  kind: ChatItemKind;
+  number: number;
+  text: string;
+  turn: TurnView | null;
+}
+
+export type ChatItemKind = "file" | "message" | "reply" | "stopped";
+
+export interface ChatList {
+  agents: string[];
+  problem: string;
+  conversations: SavedChat[];
+}
+
+export interface ChatRequest {
+  agent: string | null;
+  conversation: string | null;
+}
+
+export interface ChatView {
+  id: string;
+  agent: string;
+  model: string;
+  format: string;
+  version: number;
+  generation: number;
+  from: number;
+  items: ChatItem[];
+  working: boolean;
+  reply: string;
+  running: CellView | null;
+  unfinished: boolean;
+  problem: string;
+  notes: string[];
+  files: ChatFile[];
+  limits: string[];
+  tokens: number;
+  micro_usd: number | null;
+  gradable: boolean;
+  verdict: Verdict | null;
+}
+
 export interface CheckView {
   score: string;
   name: string;
@@ -28,9 +76,36 @@ export interface Comparison {
   tasks: TaskPair[];
 }
 
+export interface Curve {
+  name: string;
+  points: [number, number][];
+}
+
+export interface DatasetStatistics {
+  conversations: number;
+  tokens_each: number;
+  tokenizer: string;
+  counts: Distribution[];
+  diversity: Diversity[];
+}
+
 export type Decision = "accept" | "reject";
 
 export type Digest = string;
+
+export interface Distribution {
+  title: string;
+  bars: [string, number][];
+}
+
+export interface Diversity {
+  group: string;
+  rows: number;
+  graphs: number;
+  queries: number;
+  programs: number;
+  near_duplicates: number;
+}
 
 export interface EditInfo {
   id: string;
@@ -40,6 +115,16 @@ export interface EditInfo {
   saved_at: number;
   repair: boolean;
   pair: boolean;
+}
+
+export type EntryKind = "measured" | "baseline" | "published";
+
+export interface EvaluationPoint {
+  step: number;
+  agent: string;
+  suite: string;
+  run: string;
+  passed: RateView;
 }
 
 export interface EvaluationView {
@@ -58,6 +143,13 @@ export interface EvaluationView {
 export interface Facet {
   column: string;
   values: [string, number][];
+}
+
+export interface FailureCount {
+  what: string;
+  count: number;
+  retry: Retry;
+  examples: string[];
 }
 
 export interface FileView {
@@ -106,6 +198,27 @@ export interface JudgeView {
   reason: string;
 }
 
+export interface Leaderboard {
+  suite: string;
+  score: string;
+  categories: string[];
+  entries: LeaderboardEntry[];
+}
+
+export interface LeaderboardEntry {
+  agent: string;
+  about: string;
+  kind: EntryKind;
+  run: string;
+  basis: string;
+  overall: RateView;
+  categories: (RateView | null)[];
+  turns: number | null;
+  missing: number;
+  bounds: [number, number] | null;
+  note: string;
+}
+
 export type Measure = "verdict" | "strict" | "fixed" | "upstream";
 
 export interface Mismatch {
@@ -149,6 +262,38 @@ export interface PairView {
 export type Phase = "replaying" | "waiting" | "running" | "checking" | "checked" | "failed";
 
 export type Preview = "image" | "audio" | "text" | "none";
+
+export interface RateView {
+  rate: number;
+  interval: [number, number] | null;
+  tasks: number | null;
+}
+
+export interface RecipeKey {
+  key: string;
+  value: string | null;
+  other: string | null;
+  differs: boolean;
+}
+
+export interface RecipeView {
+  name: string;
+  beside: string;
+  keys: RecipeKey[];
+}
+
+export interface RejectionCount {
+  what: string;
+  count: number;
+  examples: string[];
+}
+
+export interface Results {
+  leaderboards: Leaderboard[];
+  problems: string[];
+}
+
+export type Retry = "pending" | "command" | "flag";
 
 export interface Review {
   trajectory: string;
@@ -194,9 +339,27 @@ export interface Row {
   query: string;
 }
 
+export interface RunStatus {
+  info: SourceInfo;
+  stages: StageView[];
+  in_flight: string;
+  workers: number;
+  expected_micro_usd: number | null;
+  budget_micro_usd: number | null;
+  failures: FailureCount[];
+  rejections: RejectionCount[];
+  command: string;
+}
+
 export interface SaveRequest {
   repair: boolean;
   pair: boolean;
+}
+
+export interface SavedChat {
+  id: string;
+  title: string;
+  changed: number;
 }
 
 export interface ScoreView {
@@ -228,6 +391,16 @@ export interface SourceInfo {
   status: string;
 }
 
+export interface StageView {
+  stage: string;
+  done: number;
+  failed: number;
+  pending: number;
+  seconds: number;
+  per_minute: number | null;
+  last_minute: number | null;
+}
+
 export interface TaskPair {
   task: string;
   category: string;
@@ -244,6 +417,16 @@ export interface TaskSide {
   passed: number;
   turns: number;
   tokens: number;
+}
+
+export interface TrainingRun {
+  name: string;
+  model: string;
+  steps: number;
+  finished: boolean;
+  curves: Curve[];
+  held_out: Curve[];
+  evaluations: EvaluationPoint[];
 }
 
 export interface TurnDifference {
@@ -277,6 +460,8 @@ export interface View {
   files: FileView[];
   reference: string;
   turns: TurnView[];
+  first_turn: number;
+  turn_count: number;
   outputs: FileView[];
   verdict: Verdict | null;
   evaluation: EvaluationView | null;

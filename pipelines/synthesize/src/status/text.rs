@@ -57,14 +57,18 @@ impl Funnel {
                 state.stage, state.units
             )?;
         }
+        self.pace(f)?;
         for worker in &self.workers {
             let does = match (&worker.stage, worker.draining) {
                 (_, true) => "drains",
                 (Some(stage), false) => stage,
                 (None, false) => "waits",
             };
-            let (name, units) = (&worker.name, worker.units);
-            writeln!(f, "worker {name}: {does}, units in work: {units}")?;
+            let (name, units, ended) = (&worker.name, worker.units, worker.ended);
+            writeln!(
+                f,
+                "worker {name}: {does}, units in work: {units}, ended: {ended}"
+            )?;
         }
         for batch in &self.batches {
             let id = batch.remote.as_deref().unwrap_or("not submitted yet");
@@ -85,6 +89,32 @@ impl Funnel {
         };
         counts(f, contaminated, &self.contaminated)?;
         counts(f, "failures (not of the model)", &self.failures)
+    }
+
+    /// Throughput, expected end and cost of the present round, and the units in work of all processes.
+    fn pace(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(pace) = &self.pace else {
+            return Ok(());
+        };
+        let in_work = self.stages.iter().find(|stage| stage.stage == pace.stage);
+        let in_work = in_work.map_or(0, |stage| stage.in_work);
+        write!(
+            f,
+            "{}: units per hour: {:.1}, in work: {in_work}, left in this round: {}, which takes about {}",
+            pace.stage,
+            pace.per_hour,
+            pace.left,
+            duration(pace.seconds_left())
+        )?;
+        match pace.micro_usd_left {
+            0 => writeln!(f),
+            left => writeln!(
+                f,
+                " and {}; the run will have cost {} then",
+                dollars(left),
+                dollars(self.spent.micro_usd.saturating_add(left))
+            ),
+        }
     }
 
     fn stages(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

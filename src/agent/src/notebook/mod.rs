@@ -132,7 +132,8 @@ impl Notebook {
         })
     }
 
-    fn say(&mut self, role: Role, text: &str) {
+    /// Adds a message; nothing if it is empty.
+    pub fn say(&mut self, role: Role, text: &str) {
         let (text, role) = (cut(text, MAX_TEXT), role.name());
         if text.is_empty() {
             return;
@@ -149,7 +150,7 @@ impl Notebook {
     }
 
     /// Adds a code cell. The source is never truncated, because truncated code does not run.
-    fn run(&mut self, source: &str, seen: Option<&Observation>) {
+    pub fn run(&mut self, source: &str, seen: Option<&Observation>) {
         self.executed += 1;
         let outputs = match (self.style, seen) {
             (_, None) => Vec::new(),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -73,7 +73,12 @@ fn start_with_umask(fixture: &RunFixture) -> Child {
 
 /// Every file of the dataset: path → bytes.
 pub(crate) fn dataset(fixture: &RunFixture) -> BTreeMap<PathBuf, Vec<u8>> {
-    let root = fixture.folder().join(pybench_shard::DATASET);
+    dataset_of(&fixture.folder())
+}
+
+/// As [`dataset`], of a run folder.
+pub(crate) fn dataset_of(run: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let root = run.join(pybench_shard::DATASET);
     let mut files = BTreeMap::new();
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {

@@ -16,6 +16,7 @@ use crate::support::kill::kill_after;
 use pybench_agent::{Format, PybenchFormat};
 use pybench_datasets::{Row, read, row_hashes};
 use pybench_run::{ExitCode, Journal};
+use pybench_testing::postgres;
 use pybench_testing::program::write_program;
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Message, Role};
@@ -172,6 +173,30 @@ fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
 }
 
 const LOOP: &str = "rounds = 2\ntrain = 'train.toml'\nheld_out = 0.3";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loop_whose_journals_are_in_postgresql_gives_the_same_bytes() {
+    let Some(profile) = postgres::profile().filter(|_| interpreter_is_here()) else {
+        return;
+    };
+    let tasks = Arc::new(OnceLock::new());
+    let server = student(tasks.clone()).await;
+    let local = Project::new(&server, LOOP);
+    local.write_tasks(&tasks);
+    let output = local.output("loop", &["t.toml"]);
+    assert_eq!(code(&output), Some(0), "{output:?}");
+
+    let remote = Project::new(&server, LOOP);
+    let profile = profile.to_str().unwrap();
+    let output = remote.output("loop", &["t.toml", "--profile", profile]);
+    assert_eq!(code(&output), Some(0), "{output:?}");
+    assert!(remote.results() == local.results(), "other results");
+    for run in ["t", "t-round-1", "t-round-1-eval", "t-round-2"] {
+        let folder = remote.0.path("data/runs").join(run);
+        assert!(folder.join("journal.toml").is_file(), "{run}");
+        assert!(!folder.join("journal.sqlite").exists(), "{run}");
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_student_is_corrected_trained_and_measured() {

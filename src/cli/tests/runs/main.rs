@@ -1,6 +1,7 @@
 //! Runs by the whole program: from a recipe to verdicts, under faults and kills.
 
 mod batches;
+mod cluster_faults;
 mod faults;
 mod formats;
 mod grade;

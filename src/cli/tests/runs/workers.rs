@@ -8,11 +8,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use pybench_run::{ExitCode, Journal, Profile, WorkerSettings};
+use pybench_run::{ExitCode, Journal, ObjectServer, Profile, WorkerSettings};
 use pybench_testing::postgres;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::kill::dataset;
+use crate::kill::{dataset, dataset_of};
 use crate::support::endpoint::Endpoint;
 use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
 use crate::support::{PYBENCH, pybench};
@@ -81,13 +81,14 @@ pub(crate) fn drain(worker: &mut Child) {
     assert!(status.success(), "{status}");
 }
 
-/// A local run of the recipe: its dataset and the number of different requests.
+/// A local run of the recipe, at an endpoint that answers at once: its dataset and the number of different requests.
 pub(crate) async fn local_run(
     server: &Endpoint,
     tasks: &OnceLock<Vec<pybench_types::task::Task>>,
     text: &str,
 ) -> (BTreeMap<PathBuf, Vec<u8>>, usize) {
-    let local = RunFixture::bare(text);
+    let (local, delay) = (RunFixture::bare(text), server.delay());
+    server.answer_after(Duration::ZERO);
     for stage in ["crawl", "query"] {
         let written = local.program(stage, &[]).output().unwrap();
         assert!(written.status.success(), "{written:?}");
@@ -97,6 +98,7 @@ pub(crate) async fn local_run(
     assert!(output.status.success(), "{output:?}");
     let asked = server.calls().len();
     server.forget();
+    server.answer_after(delay);
     (dataset(&local), asked)
 }
 
@@ -369,7 +371,7 @@ async fn a_drained_worker_gives_its_units_back_and_nothing_is_paid_twice() {
         return;
     };
     let tasks = Arc::new(OnceLock::new());
-    let server = expert_endpoint(tasks.clone(), Duration::from_millis(700)).await;
+    let server = expert_endpoint(tasks.clone(), Duration::from_millis(400)).await;
     let text = recipe(&openai(&server.base_url(), FREE), "");
     let (expected, asked) = local_run(&server, &tasks, &text).await;
 
@@ -391,6 +393,7 @@ async fn a_drained_worker_gives_its_units_back_and_nothing_is_paid_twice() {
         "the run was over before the signal"
     );
     drain(&mut workers[0]);
+    server.answer_after(Duration::ZERO);
     assert!(coordinating.wait().unwrap().success());
     drain(&mut workers[1]);
     assert!(dataset(&shared) == expected, "another dataset");
@@ -416,8 +419,13 @@ async fn a_worker_without_the_run_folder_gives_the_same_bytes() {
     let Some(store) = pybench_testing::s3::server() else {
         return;
     };
+    // Other tests have runs of this name in the bucket.
+    let store = ObjectServer {
+        prefix: "far".to_owned(),
+        ..store
+    };
     let mut with_store = Profile::load(&profile).unwrap();
-    with_store.store = Some(store);
+    with_store.store = Some(store.clone());
     std::fs::write(&profile, toml::to_string(&with_store).unwrap()).unwrap();
     let tasks = Arc::new(OnceLock::new());
     let server = expert_endpoint(tasks.clone(), Duration::from_millis(500)).await;
@@ -446,4 +454,38 @@ async fn a_worker_without_the_run_folder_gives_the_same_bytes() {
         std::fs::read_dir(folder.join("files")).unwrap().count() > 0,
         "it read no input"
     );
+    is_read_from_its_bucket(&store, &expected);
+}
+
+/// Reads the run `t` with nothing but its address in the bucket.
+fn is_read_from_its_bucket(store: &ObjectServer, expected: &BTreeMap<PathBuf, Vec<u8>>) {
+    let nowhere = tempfile::tempdir().unwrap();
+    let secret = std::fs::read_to_string(store.secret_key_file.as_ref().unwrap()).unwrap();
+    let url = format!("s3://{}/{}/t", store.bucket, store.prefix);
+    let runs = format!("s3://{}/{}", store.bucket, store.prefix);
+    let read = |arguments: &[&str]| {
+        let output = Command::new(PYBENCH)
+            .args(arguments)
+            .current_dir(nowhere.path())
+            .env_remove("PYBENCH_ROOT")
+            .env("PYBENCH_CACHE", nowhere.path().join("cache"))
+            .env("AWS_ENDPOINT_URL", store.endpoint.as_ref().unwrap())
+            .env("AWS_ALLOW_HTTP", "true")
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", store.access_key.as_ref().unwrap())
+            .env("AWS_SECRET_ACCESS_KEY", secret.trim())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let by_address = read(&["status", &url]);
+    assert!(by_address.contains("12"), "{by_address}");
+    assert_eq!(read(&["status", "t", "--runs-dir", &runs]), by_address);
+    assert!(!read(&["show", &url]).is_empty());
+    let folder = PathBuf::from(read(&["run", "fetch", &url]).trim());
+    assert!(folder.ends_with("t"), "{}", folder.display());
+    assert!(dataset_of(&folder) == *expected, "another dataset");
+    let packed = read(&["publish", &url]);
+    assert!(packed.contains("Nothing was uploaded"), "{packed}");
 }

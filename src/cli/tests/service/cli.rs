@@ -55,6 +55,7 @@ fn every_command_has_a_help_of_its_own() {
         "stats",
         "dataset",
         "verify",
+        "chat",
         "eval",
         "loop",
         "publish",

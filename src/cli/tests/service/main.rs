@@ -1,5 +1,6 @@
-//! The program itself, its exit codes, and the code execution service.
+//! The program itself, its exit codes, `pybench chat`, and the code execution service.
 
+mod chat;
 mod cli;
 mod http;
 #[path = "../support/mod.rs"]

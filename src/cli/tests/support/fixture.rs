@@ -231,13 +231,11 @@ pub async fn expert_endpoint(
     tasks: Arc<std::sync::OnceLock<Vec<Task>>>,
     delay: std::time::Duration,
 ) -> Endpoint {
-    let expert = Arc::new(ExpertServer::new());
-    Endpoint::start(move |request| {
-        let (tasks, expert) = (tasks.clone(), expert.clone());
-        async move {
-            tokio::time::sleep(delay).await;
-            expert.answer(tasks.get().unwrap(), &request)
-        }
-    })
-    .await
+    let expert = ExpertServer::new();
+    let endpoint = Endpoint::start(move |request| {
+        std::future::ready(expert.answer(tasks.get().unwrap(), &request))
+    });
+    let endpoint = endpoint.await;
+    endpoint.answer_after(delay);
+    endpoint
 }

@@ -72,7 +72,26 @@ conformance![
     an_attempt_that_is_lost_is_counted,
     a_postponed_unit_keeps_its_failures_and_waits,
     an_offered_unit_is_leased_by_name,
+    units_in_work_are_counted_by_the_clock_of_the_journal,
 ];
+
+fn units_in_work_are_counted_by_the_clock_of_the_journal(place: &dyn Place) {
+    let (owner, worker) = (place.open(), place.join());
+    owner.enqueue("s", ["a", "b", "c"]).unwrap();
+    let now = owner.now_millis().unwrap();
+    let later = worker.now_millis().unwrap();
+    assert!((0..5_000).contains(&(later - now)), "{now}, {later}");
+    assert!(owner.lease("s", "a", now / 1000, 100).unwrap());
+    assert!(worker.lease("s", "b", now / 1000, 100).unwrap());
+    // This lease has ended.
+    assert!(owner.lease("s", "c", now / 1000 - 100, 10).unwrap());
+    for journal in [&owner, &worker, &place.read()] {
+        assert_eq!(journal.count_leased("s").unwrap(), 2);
+        assert_eq!(journal.count_leased("other").unwrap(), 0);
+    }
+    owner.complete("s", "a", &json!(1)).unwrap();
+    assert_eq!(worker.count_leased("s").unwrap(), 1);
+}
 
 fn items(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()

@@ -1,8 +1,11 @@
 //! What every store guarantees, wherever it keeps its files.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use pybench_run::{Journal, RunFolder, S3Store, Store, WhenChanged};
+use pybench_run::{Journal, ObjectServer, RunFolder, S3Store, Store, WhenChanged};
+use pybench_testing::faults::{Fate, S3Faults, S3Proxy};
 use pybench_testing::{postgres, s3};
 use pybench_types::id::Digest;
 
@@ -147,6 +150,137 @@ fn many_threads_store_the_same_file(store: &dyn Store) {
         fetched(store, "same/0", &files.path("out")).unwrap(),
         [7; 100_000]
     );
+}
+
+/// A store behind a proxy, with two seconds for a request.
+fn behind(proxy: &S3Proxy, server: &ObjectServer, name: &str) -> S3Store {
+    let server = ObjectServer {
+        endpoint: Some(proxy.endpoint()),
+        timeout_seconds: 2,
+        ..server.clone()
+    };
+    S3Store::new(&server, name).unwrap()
+}
+
+#[test]
+fn requests_that_fail_or_take_too_long_are_repeated() {
+    let Some(server) = s3::server() else {
+        return;
+    };
+    let faults = S3Faults {
+        errors: 0.25,
+        slow: 0.05,
+        delay: Duration::from_millis(2_500),
+        seed: 7,
+    };
+    let proxy = S3Proxy::start(server.endpoint.as_deref().unwrap(), faults);
+    let (store, files) = (behind(&proxy, &server, "flaky"), Files::new());
+    let bytes = |n: u32| vec![n as u8; 1_000 * n as usize];
+    for n in 0..24 {
+        let path = files.write("in", &bytes(n));
+        store.put(&format!("files/{n:02}"), &path).unwrap();
+        store.put(&format!("files/{n:02}"), &path).unwrap();
+    }
+    let large: Vec<u8> = (0..(16 << 20) + 1).map(|n: u32| (n % 251) as u8).collect();
+    store.put("large/a", &files.write("large", &large)).unwrap();
+    for n in 0..24 {
+        let read = fetched(&store, &format!("files/{n:02}"), &files.path("out"));
+        assert!(read.unwrap() == bytes(n), "{n}");
+    }
+    assert!(fetched(&store, "large/a", &files.path("out")).unwrap() == large);
+    assert_eq!(store.list("files").unwrap().len(), 24);
+    store.delete("files/00").unwrap();
+    assert_eq!(store.size("files/00").unwrap(), None);
+    assert!(
+        proxy.errors() > 5 && proxy.slow() > 1,
+        "{} errors, {} slow answers",
+        proxy.errors(),
+        proxy.slow()
+    );
+    // Without the proxy: whatever was begun is ended, and all files stay.
+    let store = S3Store::new(&server, "flaky").unwrap();
+    store.end_uploads().unwrap();
+    assert_eq!(store.end_uploads().unwrap(), 0);
+    assert_eq!(store.list("large").unwrap(), ["large/a"]);
+}
+
+/// A proxy that loses the first reply to a request that `is_meant`.
+fn losing(server: &ObjectServer, is_meant: fn(&str) -> bool) -> S3Proxy {
+    let lost = AtomicBool::new(false);
+    let endpoint = server.endpoint.as_deref().unwrap();
+    S3Proxy::with(endpoint, Duration::ZERO, move |line| {
+        match is_meant(line) && !lost.swap(true, Ordering::Relaxed) {
+            true => Fate::ReplyLost,
+            false => Fate::Passed,
+        }
+    })
+}
+
+#[test]
+fn an_upload_whose_first_reply_was_lost_is_ended() {
+    let Some(server) = s3::server() else {
+        return;
+    };
+    let proxy = losing(&server, |line| {
+        line.starts_with("POST ") && line.contains("?uploads")
+    });
+    let (store, files) = (behind(&proxy, &server, "lost_begin"), Files::new());
+    let path = files.write("in", &vec![3; 9 << 20]);
+    store.put("large/a", &path).unwrap();
+    assert_eq!(proxy.errors(), 1);
+    // The store of another run does not touch it.
+    let other = S3Store::new(&server, "lost").unwrap();
+    assert_eq!(other.end_uploads().unwrap(), 0);
+    assert_eq!(store.end_uploads().unwrap(), 1);
+    assert_eq!(store.end_uploads().unwrap(), 0);
+    assert_eq!(store.size("large/a").unwrap(), Some(9 << 20));
+}
+
+#[test]
+fn a_file_whose_last_reply_was_lost_is_there() {
+    let Some(server) = s3::server() else {
+        return;
+    };
+    let proxy = losing(&server, |line| {
+        line.starts_with("POST ") && line.contains("uploadId=")
+    });
+    let (store, files) = (behind(&proxy, &server, "lost_end"), Files::new());
+    let path = files.write("in", &vec![3; 9 << 20]);
+    store.put("large/a", &path).unwrap();
+    assert_eq!(proxy.errors(), 1);
+    assert_eq!(store.end_uploads().unwrap(), 0);
+    assert_eq!(store.size("large/a").unwrap(), Some(9 << 20));
+}
+
+/// An ended run is copied once for each state that it ended with; the program reads such copies (src/cli/tests/runs/workers.rs).
+#[test]
+fn an_ended_run_is_copied_to_its_bucket() {
+    let (Some(server), Some(profile)) = (s3::server(), postgres::profile()) else {
+        return;
+    };
+    let root = tempfile::tempdir().unwrap();
+    let mut settings = pybench_run::Profile::load(&profile).unwrap();
+    settings.store = Some(server.clone());
+    let profile = root.path().join("p.toml");
+    std::fs::write(&profile, toml::to_string(&settings).unwrap()).unwrap();
+    let run = root.path().join("copied-run");
+    let folder =
+        RunFolder::open_in_profile(&run, "seed = 1\n", &WhenChanged::default(), Some(&profile))
+            .unwrap();
+    folder.write("dataset/data/train.parquet", b"rows").unwrap();
+    let copies = S3Store::new(&server, "copied-run").unwrap();
+    folder.copy_to_bucket().unwrap();
+    assert_eq!(copies.list("copies").unwrap().len(), 1);
+    // Nothing has changed.
+    folder.copy_to_bucket().unwrap();
+    assert_eq!(copies.list("copies").unwrap().len(), 1);
+    folder.write("dataset/data/train.parquet", b"more").unwrap();
+    folder.copy_to_bucket().unwrap();
+    let lists = copies.list("copies").unwrap();
+    assert_eq!(lists.len(), 2);
+    assert!(lists[1].starts_with("copies/00000002-"), "{lists:?}");
+    // recipe, journal, and the shard before and after.
+    assert_eq!(copies.list("blobs").unwrap().len(), 4);
 }
 
 /// A run folder that lost its files reads them from the store of its profile.

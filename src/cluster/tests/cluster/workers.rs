@@ -1,13 +1,14 @@
 //! Processes that share a journal in PostgreSQL.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use pybench_run::shared::{Member, Round, WorkEnd, WorkerSession};
+use pybench_run::shared::{Member, Retried, Round, WorkEnd, WorkerSession, retry_failed};
 use pybench_run::{
-    BudgetCap, CallState, Executor, ExecutorOptions, Failure, Interrupt, Progress, Reservation,
-    RunFolder, SharedExecutor, Stage, WhenChanged,
+    BudgetCap, CallState, Executor, ExecutorOptions, Failure, FailureKind, Interrupt, Journal,
+    Progress, Reservation, RunFolder, SharedExecutor, Stage, UnitState, WhenChanged,
 };
 use pybench_testing::postgres;
 use serde_json::{Value, json};
@@ -129,6 +130,7 @@ async fn workers_and_the_coordinator_share_the_units() {
             stages: vec!["s".to_owned()],
             stage: None,
             units: 0,
+            ended: 0,
             draining: false,
         };
         let session = WorkerSession::start(joined.clone(), member, options.lease).unwrap();
@@ -165,6 +167,80 @@ async fn workers_and_the_coordinator_share_the_units() {
         assert!(made.count() > 20, "{name} has made few");
     }
     assert_eq!(Member::all(folder.journal()).unwrap(), []);
+}
+
+/// The unit `weak` fails for good once; the others wait until they are told to go on.
+struct Weak {
+    gate: Arc<tokio::sync::Notify>,
+    has_failed: AtomicBool,
+}
+
+#[async_trait]
+impl Stage for Weak {
+    fn name(&self) -> &'static str {
+        "s"
+    }
+
+    async fn run(&self, item: &str) -> Result<Value, Failure> {
+        if item != "weak" {
+            self.gate.notified().await;
+        } else if !self.has_failed.swap(true, Ordering::Relaxed) {
+            return Err(Failure::new(FailureKind::Item, "broken"));
+        }
+        Ok(json!(item))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_unit_is_tried_again_while_the_round_goes_on() {
+    let Some(profile) = postgres::profile() else {
+        return;
+    };
+    let root = tempfile::tempdir().unwrap();
+    let run = root.path().join("retried");
+    let folder =
+        RunFolder::open_in_profile(&run, "seed = 1\n", &WhenChanged::default(), Some(&profile));
+    let folder = Arc::new(folder.unwrap());
+    let options = ExecutorOptions {
+        concurrency: Some(2),
+        ..ExecutorOptions::default()
+    };
+    let executor = SharedExecutor::new(
+        folder.clone(),
+        options,
+        Progress::hidden(),
+        Interrupt::new(),
+    );
+    let gate = Arc::new(tokio::sync::Notify::new());
+    let stage = Arc::new(Weak {
+        gate: gate.clone(),
+        has_failed: AtomicBool::new(false),
+    });
+    let coordinator = tokio::spawn(async move {
+        let items = vec!["first".to_owned(), "weak".to_owned()];
+        executor.run(stage, &items).await
+    });
+    let wait_for = async |state| {
+        while folder.journal().state("s", "weak").unwrap() != Some(state) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    wait_for(UnitState::Failed).await;
+    // As another process, which has opened the journal for itself.
+    let journal = Journal::join_run(&run).unwrap();
+    let retry = |kind| retry_failed(&journal, Some("s"), Some(kind)).unwrap();
+    assert_eq!(retry(FailureKind::Endpoint), []);
+    let retried = Retried {
+        stage: "s".to_owned(),
+        units: 1,
+        offered: true,
+    };
+    assert_eq!(retry(FailureKind::Item), [retried]);
+    wait_for(UnitState::Done).await;
+    gate.notify_one();
+    let summary = coordinator.await.unwrap().unwrap();
+    assert_eq!((summary.done, summary.failed, summary.pending), (2, 0, 0));
+    assert_eq!(retry(FailureKind::Item), []);
 }
 
 /// The first item waits until it is told to go on.

@@ -23,8 +23,17 @@ pub(super) struct Body<'a> {
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     stop: &'a [String],
     stream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream_options: Option<StreamOptions>,
     #[serde(flatten)]
     extra: &'a serde_json::Map<String, Value>,
+}
+
+/// Options of a streamed response.
+#[derive(Serialize)]
+struct StreamOptions {
+    /// Whether the last event counts the tokens.
+    include_usage: bool,
 }
 
 impl<'a> Body<'a> {
@@ -37,7 +46,19 @@ impl<'a> Body<'a> {
             max_tokens: request.sampling.max_tokens,
             stop: request.stop,
             stream: false,
+            stream_options: None,
             extra: &options.extra,
+        }
+    }
+
+    /// The same request, answered piece by piece.
+    pub(super) fn streamed(self) -> Self {
+        Self {
+            stream: true,
+            stream_options: Some(StreamOptions {
+                include_usage: true,
+            }),
+            ..self
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pybench_llm::{ChatError, ChatModel, ChatRequest, OpenAi, OpenAiOptions, Reply};
-use pybench_testing::endpoint::{Answer, Endpoint};
+use pybench_llm::{ChatError, ChatModel, ChatRequest, OpenAi, OpenAiOptions, Reply, ReplyWatcher};
+use pybench_testing::endpoint::{Answer, Endpoint, completion};
 use pybench_types::id::Digest;
 use pybench_types::trajectory::{Message, Role, Sampling, Usage};
 use serde_json::json;
@@ -28,6 +28,11 @@ fn teacher_with_timeout(timeout: Duration, base_url: String, key: Option<&str>) 
 }
 
 async fn ask(teacher: &OpenAi) -> Result<Reply, ChatError> {
+    ask_with(teacher, None).await
+}
+
+/// Asks for a reply, and for its text piece by piece if somebody watches.
+async fn ask_with(teacher: &OpenAi, watcher: Option<&ReplyWatcher>) -> Result<Reply, ChatError> {
     let sampling = Sampling::default();
     let request = ChatRequest {
         key: &Digest::of_bytes(b"task"),
@@ -37,7 +42,41 @@ async fn ask(teacher: &OpenAi) -> Result<Reply, ChatError> {
         stop: &["END".to_owned()],
         pictures: &[],
     };
-    teacher.reply(&request).await
+    match watcher {
+        None => teacher.reply(&request).await,
+        Some(watcher) => teacher.reply_live(&request, watcher).await,
+    }
+}
+
+#[tokio::test]
+async fn a_reply_is_sent_while_it_is_generated() {
+    let pieces = ["It is ", "", "数", "."].map(str::to_owned).to_vec();
+    let streamed = Answer::Pieces(pieces, Duration::from_millis(5));
+    for (answer, expected) in [
+        (streamed, vec!["It is ", "数", "."]),
+        (Answer::Content("four".into()), vec!["fo", "ur"]),
+        // An endpoint that does not stream.
+        (
+            Answer::Bytes(completion("It is 数.").to_string().into_bytes()),
+            vec!["It is 数."],
+        ),
+    ] {
+        let server = Endpoint::always(answer).await;
+        let (watcher, mut receiver) = ReplyWatcher::new();
+        let reply = ask_with(&teacher(server.base_url(), None), Some(&watcher)).await;
+        let reply = reply.unwrap();
+        let mut arrived = Vec::new();
+        while let Ok(piece) = receiver.try_recv() {
+            arrived.push(piece);
+        }
+        assert_eq!(arrived, expected);
+        assert_eq!(reply.content, expected.concat());
+        assert_eq!((reply.usage.total(), reply.truncated), (110, false));
+        let sent = server.calls().into_keys().next().unwrap();
+        let sent: serde_json::Value = serde_json::from_str(&sent).unwrap();
+        assert_eq!(sent["stream"], true);
+        assert_eq!(sent["stream_options"], json!({"include_usage": true}));
+    }
 }
 
 #[tokio::test]
@@ -105,6 +144,11 @@ async fn failures_map_to_kinds_and_take_one_request() {
         let error = ask(&teacher).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{name}: {error}");
         assert_eq!(server.call_count(), 1, "{name}: no hidden retry");
+        if kind != "timeout" {
+            let (watcher, _receiver) = ReplyWatcher::new();
+            let live = ask_with(&teacher, Some(&watcher)).await.unwrap_err();
+            assert_eq!(live.kind(), kind, "{name}, streamed: {live}");
+        }
         if let ChatError::RateLimited { retry_after } = error {
             assert_eq!(retry_after, Some(Duration::from_secs(3)));
         }

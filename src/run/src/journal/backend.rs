@@ -80,7 +80,10 @@ pub(super) trait UnitStore {
         last: bool,
     ) -> Result<(), RunError>;
     fn retry_failed(&self, stage: &str, which: RetryFailed) -> Result<(), RunError>;
+    fn retry_items(&self, stage: &str, items: &[String]) -> Result<u64, RunError>;
     fn summary(&self, stage: &str) -> Result<StageSummary, RunError>;
+    /// Number of pending units whose lease ends after `now`.
+    fn count_leased(&self, stage: &str, now: i64) -> Result<u64, RunError>;
     fn state(&self, stage: &str, item: &str) -> Result<Option<UnitState>, RunError>;
     fn states(&self, stage: &str) -> Result<Vec<(String, UnitState)>, RunError>;
 }
@@ -88,6 +91,8 @@ pub(super) trait UnitStore {
 /// Units that several processes may work on, and the processes.
 pub(super) trait OfferStore {
     fn is_shared(&self) -> bool;
+    /// Unix time in milliseconds, by the clock with which leases of this journal are compared.
+    fn now_millis(&self) -> Result<i64, RunError>;
     fn offer(&self, round: &str, stage: &str, items: &[String]) -> Result<(), RunError>;
     fn clear_offers(&self) -> Result<(), RunError>;
     fn withdraw(&self, round: &str, stage: &str, item: &str) -> Result<(), RunError>;

@@ -45,7 +45,7 @@ impl JournalPlace {
             ))),
             None => {
                 // Before anything names it.
-                server.probe()?;
+                PostgresJournal::reach(&server)?;
                 let schema = new_schema(root);
                 let pointer = JournalPointer { profile, schema };
                 pointer.write_to(&root.join(MOVE))?;

@@ -61,6 +61,14 @@ impl Journal {
         self.backend.is_shared()
     }
 
+    /// Unix time in milliseconds, by the one clock of all processes that share the journal: that of its server.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub fn now_millis(&self) -> Result<i64, RunError> {
+        self.backend.now_millis()
+    }
+
     /// Offers those of these units that are pending. An offer of an earlier round is replaced.
     pub fn offer(&self, round: &str, stage: &str, items: &[String]) -> Result<(), RunError> {
         self.backend.offer(round, stage, items)

@@ -10,7 +10,7 @@ use super::postgres::{PostgresJournal, PostgresServer};
 use super::sqlite::SqliteJournal;
 use super::{Journal, Profile, RunQueue, WorkerSettings};
 use crate::artifact_names::{CALLS, JOURNAL, POINTER};
-use crate::store::{S3Store, Store};
+use crate::store::{S3Store, Store, end_uploads};
 use crate::{RunError, write_atomically};
 
 /// The journal of a run folder.
@@ -131,7 +131,7 @@ impl JournalPlace {
             }
             Self::Sqlite(_) => {
                 // Before anything names it.
-                server.probe()?;
+                PostgresJournal::reach(&server)?;
                 let schema = new_schema(root);
                 JournalPointer { profile, schema }
             }
@@ -211,6 +211,23 @@ impl JournalPlace {
         }
     }
 
+    /// The file that says where the journal is; `None` if it is in the run folder.
+    pub(crate) fn profile(&self) -> Option<&Path> {
+        match self {
+            Self::Sqlite(_) => None,
+            Self::Postgres(pointer) => Some(&pointer.profile),
+        }
+    }
+
+    /// Where copies of the run `name` are kept.
+    pub(crate) fn copies(&self, name: &str) -> Result<Option<S3Store>, RunError> {
+        let Self::Postgres(pointer) = self else {
+            return Ok(None);
+        };
+        let server = Profile::load(&pointer.profile)?.store;
+        server.map(|server| S3Store::new(&server, name)).transpose()
+    }
+
     /// The server that distributes the units of the run.
     pub(crate) fn queue(&self) -> Result<Option<RunQueue>, RunError> {
         match self {
@@ -283,6 +300,7 @@ impl JournalPlace {
                             store.delete(&key)?;
                         }
                     }
+                    end_uploads(store.as_ref());
                 }
                 PostgresJournal::delete(&pointer.server()?, &pointer.schema)
             }

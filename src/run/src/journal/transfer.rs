@@ -110,6 +110,9 @@ pub(super) const PAGE: usize = 64;
 /// Key of the metadata of a journal that is elsewhere now. It is not copied.
 const MOVED: &str = "moved";
 
+/// Where a journal is that is not filled yet, so that no process takes it for that of the run.
+const UNFINISHED: &str = "another place, from which its copy was interrupted";
+
 /// Whole tables.
 pub(super) trait TransferStore {
     /// The next [`PAGE`] rows, in the order of their keys; `last` is the row after which they begin.
@@ -138,6 +141,9 @@ impl Journal {
         let mut size = JournalSize::default();
         for table in &TABLES {
             target.backend.delete_rows(table)?;
+            if table.name == FACTS.name {
+                target.mark_moved(Some(UNFINISHED))?;
+            }
             let (mut rows, mut digest) = (0, DigestBuilder::default());
             self.each_page(table, |page| {
                 rows += page.len() as u64;
@@ -157,6 +163,7 @@ impl Journal {
                 _ => {}
             }
         }
+        target.mark_moved(None)?;
         Ok(size)
     }
 

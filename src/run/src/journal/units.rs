@@ -195,9 +195,26 @@ impl Journal {
         self.backend.retry_failed(stage, which)
     }
 
+    /// Makes those of these units that have failed pending again; their number.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub fn retry_items(&self, stage: &str, items: &[String]) -> Result<u64, RunError> {
+        self.backend.retry_items(stage, items)
+    }
+
     /// Counts a stage's units by state.
     pub fn summary(&self, stage: &str) -> Result<StageSummary, RunError> {
         self.backend.summary(stage)
+    }
+
+    /// Number of a stage's units that a process works on.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn count_leased(&self, stage: &str) -> Result<u64, RunError> {
+        self.backend
+            .count_leased(stage, self.backend.now_millis()? / 1000)
     }
 
     /// State of a unit; `None` if it was never enqueued.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures::FutureExt;
 use serde_json::Value;
@@ -124,7 +124,8 @@ impl Worker {
             else {
                 return Ok(None);
             };
-            let wait = Duration::from_secs(until.saturating_sub(now()).clamp(0, 1) as u64);
+            let now = self.folder.journal().now_millis()? / 1000;
+            let wait = Duration::from_secs(until.saturating_sub(now).clamp(0, 1) as u64);
             if self
                 .stopped_during(wait.max(Duration::from_millis(100)))
                 .await
@@ -265,12 +266,6 @@ fn panicked(panic: &(dyn Any + Send)) -> Failure {
     )
 }
 
-/// Unix time in seconds, as the journal stores it.
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs() as i64)
-}
-
 /// The lease of a unit. Dropping it releases the unit, unless it was committed or leased by another worker.
 struct Lease {
     folder: Arc<RunFolder>,
@@ -283,8 +278,11 @@ struct Lease {
 impl Lease {
     fn acquire(worker: &Worker) -> Result<Option<Self>, RunError> {
         let seconds = worker.options.lease.as_secs().max(1) as i64;
-        let (stage, item, now) = (worker.stage.name(), worker.item.clone(), now());
-        let taken = worker.folder.journal().lease(stage, &item, now, seconds)?;
+        let (stage, item) = (worker.stage.name(), worker.item.clone());
+        let journal = worker.folder.journal();
+        // Unix time in seconds, as the journal stores it.
+        let now = journal.now_millis()? / 1000;
+        let taken = journal.lease(stage, &item, now, seconds)?;
         Ok(taken.then(|| Self {
             folder: worker.folder.clone(),
             stage,
@@ -295,8 +293,8 @@ impl Lease {
     }
 
     fn renew(&mut self) -> Result<(), RunError> {
-        let until = now() + self.seconds;
         let journal = self.folder.journal();
+        let until = journal.now_millis()? / 1000 + self.seconds;
         if journal.move_lease(self.stage, &self.item, self.until, until)? {
             self.until = until;
         }

@@ -10,7 +10,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::announcement::{Round, StopReason};
-use super::now_millis;
 use super::queue::{Delivery, DeliveryEnd, UnitQueue};
 use crate::journal::{LeasedOffer, lease_end};
 use crate::local::{Admission, log_failure, make_attempt, reason_to_stop, wait_after};
@@ -297,7 +296,9 @@ impl Shared {
         tracing::debug!(stage, item, attempt, kind = ?failure.kind, "attempt failed: {failure}");
         let wait = wait_after(&self.options, &item, attempt, &failure);
         if let Some(wait) = wait {
-            let until = now_millis().saturating_add(wait.as_millis() as i64);
+            let until = journal
+                .now_millis()?
+                .saturating_add(wait.as_millis() as i64);
             let unit = (stage, item.as_str());
             journal.postpone(&self.round.id, unit, &failures.to_json()?, until)?;
         }
@@ -384,7 +385,8 @@ impl Lease {
     fn acquire(shared: &Arc<Shared>) -> Result<Option<Self>, RunError> {
         let seconds = shared.options.lease.as_secs().max(1) as i64;
         let (journal, round) = (shared.folder.journal(), &shared.round);
-        let offer = journal.lease_offer(&round.id, shared.stage.name(), now_millis(), seconds)?;
+        let now = journal.now_millis()?;
+        let offer = journal.lease_offer(&round.id, shared.stage.name(), now, seconds)?;
         Ok(offer.map(|offer| Self {
             shared: shared.clone(),
             offer,
@@ -401,7 +403,8 @@ impl Lease {
         let seconds = shared.options.lease.as_secs().max(1) as i64;
         let (journal, round) = (shared.folder.journal(), &shared.round);
         let unit = (shared.stage.name(), item);
-        if let Some(offer) = journal.lease_offered(&round.id, unit, now_millis(), seconds)? {
+        let now = journal.now_millis()?;
+        if let Some(offer) = journal.lease_offered(&round.id, unit, now, seconds)? {
             return Ok(Ok(Self {
                 shared: shared.clone(),
                 offer,
@@ -410,7 +413,7 @@ impl Lease {
             }));
         }
         if let Some(from) = journal.offered_from(&round.id, unit.0, unit.1)? {
-            let wait = u64::try_from(from.saturating_sub(now_millis())).unwrap_or(0);
+            let wait = u64::try_from(from.saturating_sub(now)).unwrap_or(0);
             let wait = Duration::from_millis(wait).clamp(MIN_REDELIVERY, MAX_REDELIVERY);
             return Ok(Err(DeliveryEnd::Again(wait)));
         }
@@ -430,7 +433,8 @@ impl Lease {
 
     /// `false` if another worker has the unit.
     fn renew(&mut self) -> Result<bool, RunError> {
-        let until = lease_end(now_millis(), self.seconds);
+        let now = self.shared.folder.journal().now_millis()?;
+        let until = lease_end(now, self.seconds);
         let moved = self.move_to(until)?;
         match moved {
             true => self.offer.until = until,

@@ -25,6 +25,9 @@ pub struct Member {
     pub stage: Option<String>,
     /// Units in work.
     pub units: usize,
+    /// Units that it has ended, done or failed.
+    #[serde(default)]
+    pub ended: u64,
     /// Whether it takes no further units.
     pub draining: bool,
 }
@@ -147,10 +150,14 @@ impl WorkerSession {
                 break;
             }
             tokio::select! {
-                end = units.next() => if let Some(AttemptEnd::Stop(reason)) = end.transpose()? {
-                    let reason: RunError = reason.into();
-                    tracing::warn!("the stage {} stops: {reason}", round.stage);
-                    is_open = false;
+                end = units.next() => match end.transpose()? {
+                    Some(AttemptEnd::Stop(reason)) => {
+                        let reason: RunError = reason.into();
+                        tracing::warn!("the stage {} stops: {reason}", round.stage);
+                        is_open = false;
+                    }
+                    Some(AttemptEnd::Done | AttemptEnd::Failed(_)) => self.member().ended += 1,
+                    _ => {}
                 },
                 () = interrupt.wait(Urgency::Now) => {
                     units.shutdown().await;

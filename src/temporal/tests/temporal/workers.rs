@@ -58,6 +58,7 @@ async fn work(run: PathBuf, profile: PathBuf, name: &'static str) -> WorkEnd {
         stages: vec!["s".to_owned()],
         stage: None,
         units: 0,
+        ended: 0,
         draining: false,
     };
     let options = options();
@@ -157,6 +158,7 @@ async fn a_worker_without_the_queue_says_so() {
         stages: vec!["s".to_owned()],
         stage: None,
         units: 0,
+        ended: 0,
         draining: false,
     };
     let (options, interrupt) = (options(), Interrupt::new());

@@ -5,8 +5,8 @@
 
 mod back;
 mod checks;
-mod fixture;
-mod hub;
+pub(crate) mod fixture;
+pub(crate) mod hub;
 mod interrupted;
 mod models;
 mod quickstart;

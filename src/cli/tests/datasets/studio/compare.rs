@@ -12,7 +12,7 @@ use super::{Studio, run};
 const ENTER: &str = "\u{e007}";
 
 /// Writes the folder of an evaluation of `trajectory`, in which the agent passes or fails these tasks.
-fn evaluation(folder: &Path, trajectory: &Value, passed: &[bool]) {
+pub(super) fn evaluation(folder: &Path, trajectory: &Value, passed: &[bool]) {
     std::fs::create_dir_all(folder).unwrap();
     let store = ContentStore::open(&folder.join("files")).unwrap();
     let head = json!({

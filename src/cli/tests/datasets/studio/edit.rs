@@ -88,7 +88,12 @@ fn written(turn: &Turn) -> Value {
 
 impl Studio {
     /// Sends JSON as a page of the studio does.
-    async fn send(&self, method: Method, path: &str, body: &Value) -> (StatusCode, Value) {
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: &Value,
+    ) -> (StatusCode, Value) {
         let mut request = self.put(path, body).build().unwrap();
         *request.method_mut() = method;
         let answer = self.http.execute(request).await.unwrap();
@@ -100,7 +105,7 @@ impl Studio {
         )
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Value {
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Value {
         let (status, answer) = self.send(Method::POST, path, body).await;
         assert_eq!(status, StatusCode::OK, "{path}: {answer}");
         answer

@@ -1,9 +1,17 @@
 //! `pybench studio` over a real run and its dataset, by HTTP and in a browser.
 
+mod accessibility;
 mod browser;
+mod chat;
 mod compare;
 mod edit;
+mod export;
 mod hostile;
+mod inspect_log;
+mod live;
+mod long;
+mod remote;
+mod results;
 mod review;
 mod webdriver;
 
@@ -12,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 
 use pybench_run::ExitCode;
+use pybench_types::id::Digest;
 use reqwest::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, ORIGIN, SET_COOKIE};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, redirect};
 use rustix::process::{Pid, Signal, kill_process};
@@ -34,9 +43,15 @@ struct Studio {
 impl Studio {
     /// Starts it with these arguments, and takes the cookie of its link.
     async fn start(args: &[&Path]) -> Self {
+        Self::start_with(args, &[]).await
+    }
+
+    /// As [`Studio::start`], with these environment variables.
+    async fn start_with(args: &[&Path], variables: &[(&str, &str)]) -> Self {
         let cache = tempfile::tempdir().unwrap();
         let mut command = crate::support::pybench("studio");
         command.args(args).env("PYBENCH_CACHE", cache.path());
+        command.envs(variables.iter().copied());
         // Edited turns run in the environment of the other tests.
         if let Some(root) = environment_root() {
             command.env("PYBENCH_ENV", root);
@@ -125,6 +140,19 @@ async fn run() -> Option<RunFixture> {
         assert_eq!(code(&output), Some(0), "{stage}: {stderr}");
     }
     Some(fixture)
+}
+
+/// A trajectory of one turn.
+fn a_trajectory(code: &str) -> Value {
+    let output = serde_json::json!({"output": "stream", "name": "stdout", "text": "1"});
+    let observation = serde_json::json!({"outputs": [output], "error": null, "stopped": null});
+    let usage = serde_json::json!({"prompt_tokens": 5, "completion_tokens": 2});
+    serde_json::json!({
+        "id": Digest::of_bytes(code.as_bytes()), "task": Digest::of_bytes(b"task"), "teacher": "m", "sampling": {},
+        "sample": 0, "seed": 1, "environment": "e", "format": "pybench", "messages": [], "outputs": [],
+        "end": {"end": "finished"},
+        "turns": [{"reply": "r", "cell": code, "observation": observation, "usage": usage}],
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -123,6 +123,14 @@ impl Browser {
         self.press(keys.chars().flat_map(press).collect()).await;
     }
 
+    /// Shows pages as to a person who prefers a dark or a light screen.
+    pub(super) async fn prefer(&self, scheme: &str) {
+        let feature = json!({"name": "prefers-color-scheme", "value": scheme});
+        let command =
+            json!({"cmd": "Emulation.setEmulatedMedia", "params": {"features": [feature]}});
+        self.ask(Method::POST, "/goog/cdp/execute", &command).await;
+    }
+
     /// Presses a key while another one is held.
     pub(super) async fn chord(&self, held: char, key: char) {
         let action = |kind: &str, key: char| json!({"type": kind, "value": key.to_string()});

@@ -81,6 +81,9 @@ impl Link {
         // Whatever the server's default is: what is acknowledged is on its disk.
         let mut settings =
             "SET synchronous_commit = on; SET client_min_messages = warning".to_owned();
+        // The server ends a connection whose client is gone, and with it the lock of the journal.
+        settings += "; SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3; \
+                     SET tcp_user_timeout = '60s'";
         if let Some(schema) = schema {
             settings += &format!("; SET search_path = \"{schema}\"");
         }

@@ -33,8 +33,21 @@ const VERSION: i64 = 1;
 /// How long an operation waits for the server to come back.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long opening waits for a server that does not answer, since it may be restarting.
+const RESTART: Duration = Duration::from_secs(10);
+
 /// How long opening waits for a process that has just ended to release the journal.
 const LOCK_GRACE: Duration = Duration::from_secs(10);
+
+/// How long a process that connects again waits until the server has noticed that its old connection is gone.
+const OWN_LOCK_GRACE: Duration = Duration::from_secs(90);
+
+/// First and longest wait between two attempts to connect.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+const MAX_WAIT: Duration = Duration::from_secs(2);
+
+/// How long the clock of the server is not read again.
+const CLOCK_AGE: Duration = Duration::from_secs(10);
 
 /// A connection to the schema of a run.
 pub(super) struct PostgresJournal {
@@ -47,6 +60,8 @@ pub(super) struct PostgresJournal {
     link: Mutex<Option<Link>>,
     /// `None` if the journal is read-only, or if another process counts.
     paid: Option<PaidCalls>,
+    /// The server's Unix time in milliseconds when it was read last.
+    clock: Mutex<Option<(i64, Instant)>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,13 +107,12 @@ impl PostgresJournal {
     pub(super) fn create(server: &PostgresServer, schema: &str) -> Result<(Self, u64), RunError> {
         server.check()?;
         check_schema(schema)?;
-        let mut link = Link::connect(server, Some(schema))?;
-        let (generation, settled) = block_on(async {
-            lock(&mut link, schema).await?;
-            let create = format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\"; {SCHEMA}");
+        let create = format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\"; {SCHEMA}");
+        let ((generation, settled), link) = connected(server, Some(schema), async |link| {
+            lock(link, schema, LOCK_GRACE).await?;
             link.transaction(async |link| link.batch(&create).await)
                 .await?;
-            check_version(&mut link, schema).await?;
+            check_version(link, schema).await?;
             link.transaction(recover).await
         })?;
         let journal = Self::with(server, schema, link, Role::Owner { generation });
@@ -118,10 +132,9 @@ impl PostgresJournal {
     fn existing(server: &PostgresServer, schema: &str, role: Role) -> Result<Self, RunError> {
         server.check()?;
         check_schema(schema)?;
-        let mut link = Link::connect(server, Some(schema))?;
-        block_on(async {
-            check_version(&mut link, schema).await?;
-            role.prepare(&mut link, schema).await
+        let ((), link) = connected(server, Some(schema), async |link| {
+            check_version(link, schema).await?;
+            role.prepare(link, schema).await
         })?;
         Ok(Self::with(server, schema, link, role))
     }
@@ -135,26 +148,36 @@ impl PostgresJournal {
             holder: format!("{:016x}{:016x}", random(), random()),
             link: Mutex::new(Some(link)),
             paid: None,
+            clock: Mutex::new(None),
         }
+    }
+
+    /// Checks that the server can be used; one that is restarting is waited for.
+    pub(super) fn reach(server: &PostgresServer) -> Result<(), RunError> {
+        server.check()?;
+        connected(server, None, async |link| link.batch("SELECT 1").await)?;
+        Ok(())
     }
 
     /// Whether the schema has no journal yet.
     pub(super) fn is_blank(server: &PostgresServer, schema: &str) -> Result<bool, RunError> {
         server.check()?;
-        let mut link = Link::connect(server, None)?;
         let exists = "SELECT EXISTS (SELECT 1 FROM information_schema.tables
              WHERE table_schema = $1 AND table_name = 'journal_version')";
-        let exists: bool = block_on(link.one(exists, &[&schema]))?.try_get(0)?;
-        Ok(!exists)
+        let (row, _) = connected(server, None, async |link| {
+            link.one(exists, &[&schema]).await
+        })?;
+        Ok(!row.try_get::<_, bool>(0)?)
     }
 
     /// The schemas that hold journals and whose names begin with `prefix`, sorted.
     pub(super) fn schemas(server: &PostgresServer, prefix: &str) -> Result<Vec<String>, RunError> {
         server.check()?;
-        let mut link = Link::connect(server, None)?;
         let named = "SELECT table_schema::text FROM information_schema.tables
              WHERE table_name = 'journal_version' AND starts_with(table_schema::text, $1) ORDER BY 1";
-        let rows = block_on(link.query(named, &[&prefix]))?;
+        let (rows, _) = connected(server, None, async |link| {
+            link.query(named, &[&prefix]).await
+        })?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
@@ -162,12 +185,12 @@ impl PostgresJournal {
     pub(super) fn delete(server: &PostgresServer, schema: &str) -> Result<(), RunError> {
         server.check()?;
         check_schema(schema)?;
-        let mut link = Link::connect(server, None)?;
-        block_on(async {
-            lock(&mut link, schema).await?;
-            link.batch(&format!("DROP SCHEMA IF EXISTS \"{schema}\" CASCADE"))
-                .await
-        })
+        let delete = format!("DROP SCHEMA IF EXISTS \"{schema}\" CASCADE");
+        let ((), _) = connected(server, None, async |link| {
+            lock(link, schema, LOCK_GRACE).await?;
+            link.batch(&delete).await
+        })?;
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Link>> {
@@ -215,7 +238,7 @@ impl PostgresJournal {
     }
 
     fn reconnect(&self, until: Instant) -> Result<Link, RunError> {
-        let mut wait = Duration::from_millis(50);
+        let mut wait = FIRST_WAIT;
         loop {
             let connected = Link::connect(&self.server, Some(&self.schema));
             let connected = connected.and_then(|mut link| {
@@ -225,10 +248,58 @@ impl PostgresJournal {
             match connected {
                 Err(error) if is_unavailable(&error) && Instant::now() < until => {
                     std::thread::sleep(wait);
-                    wait = (wait * 2).min(Duration::from_secs(2));
+                    wait = (wait * 2).min(MAX_WAIT);
                 }
                 connected => return connected,
             }
+        }
+    }
+
+    /// The server's Unix time in milliseconds: processes on several machines compare leases with it. Between two questions,
+    /// the clock of this machine that is never set measures the time.
+    fn server_millis(&self) -> Result<i64, RunError> {
+        let known = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((millis, since)) = known
+            && since.elapsed() < CLOCK_AGE
+        {
+            let elapsed = i64::try_from(since.elapsed().as_millis()).unwrap_or(0);
+            return Ok(millis.saturating_add(elapsed));
+        }
+        let read = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+        let row = self.run(async |link, _| link.one(read, &[]).await)?;
+        let millis = row.try_get(0)?;
+        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((millis, Instant::now()));
+        Ok(millis)
+    }
+}
+
+/// Connects and executes `work`, which may be repeated. A server that does not answer may be restarting, so that it is tried
+/// again for a while.
+fn connected<T>(
+    server: &PostgresServer,
+    schema: Option<&str>,
+    work: impl AsyncFn(&mut Link) -> Result<T, RunError>,
+) -> Result<(T, Link), RunError> {
+    let (since, mut wait) = (Instant::now(), FIRST_WAIT);
+    loop {
+        let worked = Link::connect(server, schema).and_then(|mut link| {
+            let done = block_on(work(&mut link))?;
+            Ok((done, link))
+        });
+        match worked {
+            Err(error) if is_unavailable(&error) && since.elapsed() < RESTART => {
+                if wait == FIRST_WAIT {
+                    tracing::warn!(
+                        "PostgreSQL on {}:{} does not answer, trying again for {} seconds: {error}",
+                        server.host,
+                        server.port,
+                        RESTART.as_secs()
+                    );
+                }
+                waiting(|| std::thread::sleep(wait));
+                wait = (wait * 2).min(MAX_WAIT);
+            }
+            worked => return worked,
         }
     }
 }
@@ -254,31 +325,37 @@ impl Role {
             Self::Worker => Ok(()),
             Self::Reader => link.batch("SET default_transaction_read_only = on").await,
             Self::Owner { generation } => {
-                lock(link, schema).await?;
-                let now = link
-                    .one("SELECT generation FROM journal_version", &[])
-                    .await?;
-                match now.try_get::<_, i64>(0)? == generation {
-                    true => Ok(()),
-                    false => Err(RunError::Conflict(format!(
-                        "another process has opened the journal in schema {schema} while this one had no connection; \
-                         end one of them"
-                    ))),
-                }
+                // Another owner is reported at once; otherwise the lock is that of this process's own last connection.
+                check_generation(link, schema, generation).await?;
+                lock(link, schema, OWN_LOCK_GRACE).await?;
+                check_generation(link, schema, generation).await
             }
         }
     }
 }
 
-/// Takes the lock that the owner of a journal holds while it is connected.
-async fn lock(link: &mut Link, schema: &str) -> Result<(), RunError> {
+/// Checks that no other process has opened the journal since this one did.
+async fn check_generation(link: &mut Link, schema: &str, generation: i64) -> Result<(), RunError> {
+    let now = link
+        .one("SELECT generation FROM journal_version", &[])
+        .await?;
+    match now.try_get::<_, i64>(0)? == generation {
+        true => Ok(()),
+        false => Err(RunError::Conflict(format!(
+            "another process has opened the journal in schema {schema} while this one had no connection; end one of them"
+        ))),
+    }
+}
+
+/// Takes the lock that the owner of a journal holds while it is connected; waits for it as long as `grace`.
+async fn lock(link: &mut Link, schema: &str, grace: Duration) -> Result<(), RunError> {
     let since = Instant::now();
     loop {
         let locked = "SELECT pg_try_advisory_lock(hashtextextended($1, 0))";
         if link.one(locked, &[&schema]).await?.try_get(0)? {
             return Ok(());
         }
-        if since.elapsed() > LOCK_GRACE {
+        if since.elapsed() > grace {
             return Err(RunError::Conflict(format!(
                 "the journal in schema {schema} of PostgreSQL is in use by another process; wait for that process to \
                  end, or choose another run folder with --run NAME"

@@ -69,6 +69,10 @@ impl OfferStore for PostgresJournal {
         true
     }
 
+    fn now_millis(&self) -> Result<i64, RunError> {
+        self.server_millis()
+    }
+
     fn offer(&self, round: &str, stage: &str, items: &[String]) -> Result<(), RunError> {
         let offer = "INSERT INTO offer (stage, item, round, position)
              SELECT unit.stage, unit.item, $2::text, unit.position FROM unit

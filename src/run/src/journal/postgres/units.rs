@@ -292,7 +292,7 @@ impl UnitStore for PostgresJournal {
         }
         let read = "SELECT item, failure FROM unit WHERE stage = $1 AND state = 'failed'";
         let rows = self.run(async |link, _| link.query(read, &[&stage]).await)?;
-        let mut items: Vec<&str> = Vec::new();
+        let mut items: Vec<String> = Vec::new();
         for row in &rows {
             let failure: Option<&str> = row.try_get(1)?;
             let failure: Option<Failure> = failure.map(serde_json::from_str).transpose()?;
@@ -301,11 +301,18 @@ impl UnitStore for PostgresJournal {
                 items.push(row.try_get(0)?);
             }
         }
-        let retry = "UPDATE unit SET state = 'pending' WHERE stage = $1 AND state = 'failed' AND item = ANY($2)";
-        for items in items.chunks(ITEMS) {
-            self.run(async |link, _| link.execute(retry, &[&stage, &items]).await)?;
-        }
+        self.retry_items(stage, &items)?;
         Ok(())
+    }
+
+    /// A repeated statement counts no unit that the first one has changed.
+    fn retry_items(&self, stage: &str, items: &[String]) -> Result<u64, RunError> {
+        let retry = "UPDATE unit SET state = 'pending' WHERE stage = $1 AND state = 'failed' AND item = ANY($2)";
+        let mut count = 0;
+        for items in items.chunks(ITEMS) {
+            count += self.run(async |link, _| link.execute(retry, &[&stage, &items]).await)?;
+        }
+        Ok(count)
     }
 
     fn summary(&self, stage: &str) -> Result<StageSummary, RunError> {
@@ -317,6 +324,13 @@ impl UnitStore for PostgresJournal {
             failed: unsigned(row.try_get(1)?),
             pending: unsigned(row.try_get(2)?),
         })
+    }
+
+    fn count_leased(&self, stage: &str, now: i64) -> Result<u64, RunError> {
+        let count =
+            "SELECT COUNT(*) FROM unit WHERE stage = $1 AND state = 'pending' AND lease_until > $2";
+        let row = self.run(async |link, _| link.one(count, &[&stage, &now]).await)?;
+        Ok(unsigned(row.try_get(0)?))
     }
 
     fn state(&self, stage: &str, item: &str) -> Result<Option<UnitState>, RunError> {

@@ -1,5 +1,7 @@
 //! Offered units. Only the process that opened the file works on them: nothing else holds a lease or has a call in flight.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use rusqlite::{OptionalExtension, params};
 
 use super::super::backend::OfferStore;
@@ -18,6 +20,14 @@ CREATE TABLE IF NOT EXISTS offer (
 impl OfferStore for SqliteJournal {
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// By the clock of this machine, on which all processes that share the file run.
+    fn now_millis(&self) -> Result<i64, RunError> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        Ok(since.map_or(0, |since| {
+            i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+        }))
     }
 
     fn offer(&self, round: &str, stage: &str, items: &[String]) -> Result<(), RunError> {

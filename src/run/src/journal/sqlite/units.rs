@@ -257,6 +257,21 @@ impl UnitStore for SqliteJournal {
         Ok(())
     }
 
+    fn retry_items(&self, stage: &str, items: &[String]) -> Result<u64, RunError> {
+        let mut connection = self.lock();
+        let transaction = writing(&mut connection)?;
+        let mut retry = transaction.prepare_cached(
+            "UPDATE unit SET state = 'pending' WHERE stage = ?1 AND item = ?2 AND state = 'failed'",
+        )?;
+        let mut count = 0;
+        for item in items {
+            count += retry.execute(params![stage, item])? as u64;
+        }
+        drop(retry);
+        transaction.commit()?;
+        Ok(count)
+    }
+
     fn summary(&self, stage: &str) -> Result<StageSummary, RunError> {
         Ok(self.lock().query_row(
             "SELECT COALESCE(SUM(state = 'done'), 0), COALESCE(SUM(state = 'failed'), 0),
@@ -270,6 +285,14 @@ impl UnitStore for SqliteJournal {
                 })
             },
         )?)
+    }
+
+    fn count_leased(&self, stage: &str, now: i64) -> Result<u64, RunError> {
+        let count =
+            "SELECT COUNT(*) FROM unit WHERE stage = ?1 AND state = 'pending' AND lease_until > ?2";
+        Ok(self
+            .lock()
+            .query_row(count, params![stage, now], |row| row.get(0))?)
     }
 
     fn state(&self, stage: &str, item: &str) -> Result<Option<UnitState>, RunError> {

@@ -1,0 +1,194 @@
+//! What coordinator, workers and the local executor do in `just bench cluster`.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use pybench_run::shared::{Member, Round, WorkerSession};
+use pybench_run::{
+    BudgetCap, Executor, ExecutorOptions, Failure, Interrupt, Items, LocalExecutor, Progress,
+    Reservation, RunError, RunFolder, SharedExecutor, Stage, WhenChanged, time_spent,
+};
+use serde_json::{Value, json};
+
+use super::Args;
+use super::rivals::Result;
+
+/// How often processes look for the run.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Units that have no content.
+struct Numbered(usize);
+
+impl Items for Numbered {
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn get(&self, number: usize) -> Cow<'_, str> {
+        Cow::Owned(format!("unit-{number:08}"))
+    }
+}
+
+/// Times of reserving, settling and appending: how often, and microseconds.
+#[derive(Default)]
+pub(crate) struct Times([(AtomicU64, AtomicU64); 3]);
+
+impl Times {
+    /// Does `work`, which is of the kind `kind`, and adds its time.
+    fn of<T>(&self, kind: usize, work: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let done = work();
+        let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let (count, sum) = &self.0[kind];
+        count.fetch_add(1, Ordering::Relaxed);
+        sum.fetch_add(micros, Ordering::Relaxed);
+        done
+    }
+
+    pub(crate) fn mean_ms(&self) -> [f64; 3] {
+        self.0.each_ref().map(|(count, sum)| {
+            let count = count.load(Ordering::Relaxed).max(1);
+            sum.load(Ordering::Relaxed) as f64 / 1e3 / count as f64
+        })
+    }
+}
+
+/// Does nothing, or what an attempt writes that makes one call.
+struct Nothing {
+    folder: Arc<RunFolder>,
+    calls: bool,
+    times: Arc<Times>,
+}
+
+#[async_trait]
+impl Stage for Nothing {
+    fn name(&self) -> &'static str {
+        "bench"
+    }
+
+    async fn run(&self, item: &str) -> std::result::Result<Value, Failure> {
+        if self.calls {
+            self.call(item)?;
+        }
+        Ok(json!({ "unit": item }))
+    }
+}
+
+impl Nothing {
+    fn call(&self, item: &str) -> std::result::Result<(), RunError> {
+        let (journal, id) = (self.folder.journal(), format!("{item}/0"));
+        if journal.call(&id)?.is_none() {
+            let most = Reservation {
+                micro_usd: 100,
+                tokens: 100,
+            };
+            let reserve = || journal.reserve(&id, most, BudgetCap::default());
+            let reserved = self.times.of(0, reserve);
+            reserved.map_err(|error| RunError::Internal(error.to_string()))?;
+            let reply = json!("a reply of a few words");
+            self.times.of(1, || journal.settle(&id, most, &reply))?;
+        }
+        for position in journal.count_events(item)?..2 {
+            let step = json!({ "step": position });
+            self.times.of(2, || journal.append(item, position, &step))?;
+        }
+        Ok(())
+    }
+}
+
+/// The options of all processes; the coordinator works on one unit at a time.
+fn options(concurrency: usize) -> ExecutorOptions {
+    ExecutorOptions {
+        concurrency: Some(concurrency),
+        ..ExecutorOptions::default()
+    }
+}
+
+pub(crate) async fn local(args: &Args, run: &Path, times: &Arc<Times>) -> Result<f64> {
+    let folder = Arc::new(RunFolder::open(run, "")?);
+    let (progress, interrupt) = (Progress::hidden(), Interrupt::new());
+    let executor = LocalExecutor::new(folder.clone(), options(args.slots), progress, interrupt);
+    execute(args, times, &folder, &executor).await
+}
+
+pub(crate) async fn coordinate(
+    args: &Args,
+    run: &Path,
+    profile: &Path,
+    times: &Arc<Times>,
+) -> Result<f64> {
+    let folder = RunFolder::open_in_profile(run, "", &WhenChanged::default(), Some(profile))?;
+    let folder = Arc::new(folder);
+    let (progress, interrupt) = (Progress::hidden(), Interrupt::new());
+    let executor = SharedExecutor::new(folder.clone(), options(1), progress, interrupt);
+    execute(args, times, &folder, &executor).await
+}
+
+/// Executes the units, and returns the time of the stage, that of earlier processes included.
+async fn execute(
+    args: &Args,
+    times: &Arc<Times>,
+    folder: &Arc<RunFolder>,
+    executor: &dyn Executor,
+) -> Result<f64> {
+    let stage = Arc::new(Nothing {
+        folder: folder.clone(),
+        calls: args.calls,
+        times: times.clone(),
+    });
+    let (before, begun) = (time_spent(folder.journal())?, Instant::now());
+    let summary = executor.run(stage, &Numbered(args.units)).await?;
+    if summary.done != args.units as u64 {
+        return Err(format!("only {} units are done", summary.done).into());
+    }
+    Ok((before + begun.elapsed()).as_secs_f64())
+}
+
+/// Works until the round that it has joined ends.
+pub(crate) async fn work(
+    args: &Args,
+    run: &Path,
+    profile: &Path,
+    times: &Arc<Times>,
+) -> Result<f64> {
+    while !RunFolder::can_join(run)? {
+        tokio::time::sleep(POLL).await;
+    }
+    let folder = Arc::new(RunFolder::join(run, profile)?);
+    let member = Member {
+        name: std::process::id().to_string(),
+        stages: vec!["bench".to_owned()],
+        stage: None,
+        units: 0,
+        ended: 0,
+        draining: false,
+    };
+    let (options, interrupt) = (options(args.slots), Interrupt::new());
+    let session = WorkerSession::start(folder.clone(), member, options.lease)?;
+    let round = loop {
+        match Round::announced(folder.journal())? {
+            Some(round) => break round,
+            // Others were faster.
+            None if folder.journal().summary("bench")?.done == args.units as u64 => {
+                session.leave().await?;
+                return Ok(0.0);
+            }
+            None => tokio::time::sleep(POLL).await,
+        }
+    };
+    let stage = Arc::new(Nothing {
+        folder: folder.clone(),
+        calls: args.calls,
+        times: times.clone(),
+    });
+    let begun = Instant::now();
+    session
+        .work_on((&options, &interrupt), stage, &round)
+        .await?;
+    session.leave().await?;
+    Ok(begun.elapsed().as_secs_f64())
+}

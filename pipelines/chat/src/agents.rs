@@ -1,0 +1,114 @@
+//! Agents to talk with: those of a recipe of `pybench eval`, and the newest checkpoint.
+
+use std::path::Path;
+
+use pybench_attempts::model_server;
+use pybench_eval::run::{AgentChoice, EvalRecipe};
+use pybench_interpreter::InterpreterChoice;
+use pybench_run::project::find_recipe;
+use pybench_run::{Budget, FormatChoice, Rollout, RunError, closest};
+use pybench_types::text::line;
+
+use crate::settings::Settings;
+
+/// The recipe of agents, unless another is named.
+pub const RECIPE: &str = "default";
+/// Folder of the recipes of evaluations, relative to the project root.
+const RECIPES: &str = "pipelines/recipes/eval";
+/// Number of replies to a message, and tokens of a reply, of a model that is not an agent of a recipe.
+const MAX_TURNS: u32 = 20;
+const MAX_TOKENS: u32 = 2048;
+
+/// The agent of a recipe with this name, with the recipe's settings. The recipe is a file, or the name of one in the project
+/// at `root` or of one that comes with pybench.
+///
+/// # Errors
+/// [`RunError::BadInput`] if there is no such recipe or agent.
+pub fn of_recipe(recipe: &Path, agent: &str, root: &Path) -> Result<Settings, RunError> {
+    let path = find_recipe(recipe, RECIPES, Some(root))?;
+    let mut recipe = EvalRecipe::load(&path)?;
+    match recipe.agents.remove(agent) {
+        Some(choice) => Ok(settings(&recipe, agent, choice)),
+        None => {
+            let names: Vec<&str> = recipe.agents.keys().map(String::as_str).collect();
+            let hint = closest(agent, names.iter().copied());
+            let hint = hint.map(|best| format!("; did you mean `{best}`?"));
+            Err(RunError::BadInput(format!(
+                "{}: there is no agent `{}`{} (agents: {})",
+                path.display(),
+                line(agent),
+                hint.unwrap_or_default(),
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// All agents of a recipe that are models.
+///
+/// # Errors
+/// As [`of_recipe`].
+pub fn models_of_recipe(recipe: &Path, root: &Path) -> Result<Vec<Settings>, RunError> {
+    let mut recipe = EvalRecipe::load(&find_recipe(recipe, RECIPES, Some(root))?)?;
+    let agents = std::mem::take(&mut recipe.agents).into_iter();
+    let models = agents.filter(|(_, choice)| is_model(choice));
+    let models = models.map(|(label, choice)| settings(&recipe, &label, choice));
+    Ok(models.collect())
+}
+
+/// The newest checkpoint below a folder of runs.
+pub fn newest(runs_dir: &Path) -> Option<Settings> {
+    let (name, folder) = model_server::newest(runs_dir)?;
+    let folder = std::path::absolute(&folder).unwrap_or(folder);
+    let agent = checkpoint(folder.display().to_string());
+    Some(of_agent(&name, agent, FormatChoice::Pybench))
+}
+
+/// An agent outside a recipe.
+pub(crate) fn of_agent(label: &str, agent: AgentChoice, format: FormatChoice) -> Settings {
+    let mut rollout = Rollout {
+        format,
+        max_turns: MAX_TURNS,
+        ..Rollout::default()
+    };
+    rollout.sampling.max_tokens = MAX_TOKENS;
+    Settings {
+        label: label.to_owned(),
+        agent,
+        rollout,
+        interpreter: InterpreterChoice::default(),
+        budget: Budget::default(),
+        task: None,
+    }
+}
+
+pub(crate) fn checkpoint(model: String) -> AgentChoice {
+    AgentChoice::Checkpoint {
+        model,
+        base: false,
+        dtype: None,
+        engine: Default::default(),
+        about: None,
+    }
+}
+
+fn settings(recipe: &EvalRecipe, label: &str, agent: AgentChoice) -> Settings {
+    Settings {
+        label: label.to_owned(),
+        agent,
+        rollout: recipe.rollout.clone(),
+        interpreter: recipe.interpreter.clone(),
+        budget: recipe.budget.clone(),
+        task: None,
+    }
+}
+
+fn is_model(choice: &AgentChoice) -> bool {
+    matches!(
+        choice,
+        AgentChoice::Openai { .. }
+            | AgentChoice::Checkpoint { .. }
+            | AgentChoice::Gguf { .. }
+            | AgentChoice::Config { .. }
+    )
+}

@@ -1,0 +1,351 @@
+//! The command `pybench chat`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pybench_eval::run::AgentChoice;
+use pybench_run::cli::{LogArgs, print};
+use pybench_run::project::{default_runs_dir, project_root};
+use pybench_run::{FormatChoice, RunError};
+use pybench_types::text::line;
+
+use crate::agents::{self, checkpoint, of_agent};
+use crate::conversation::{Conversation, Tools};
+use crate::grade;
+use crate::history::{FOLDER, History, Listed};
+use crate::model::ChatAgent;
+use crate::settings::Settings;
+use crate::terminal::Terminal;
+use crate::terminal::images::ImageProtocol;
+use crate::terminal::input::Input;
+use crate::transcript::Next;
+
+/// What `--resume` without a value stands for.
+const LAST: &str = "last";
+
+/// Talk with a model that has a Python interpreter: streamed replies, files, history
+///
+/// Without `--agent` and `--model`, the newest checkpoint of `pybench train` is served on this machine.
+#[derive(Clone, Debug, clap::Parser)]
+pub struct ChatArgs {
+    /// Agent of a recipe of `pybench eval`
+    #[arg(long, value_name = "NAME", conflicts_with = "model")]
+    pub agent: Option<String>,
+    /// Recipe with the agent: a file, or the name of one that comes with pybench [default: default]
+    #[arg(long, value_name = "RECIPE", requires = "agent")]
+    pub recipe: Option<PathBuf>,
+    /// Model: a name at the endpoint, a model folder, or a GGUF file
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Base URL of an OpenAI-compatible API
+    #[arg(
+        long,
+        value_name = "URL",
+        requires = "model",
+        default_value = "https://api.openai.com/v1"
+    )]
+    pub base_url: String,
+    /// Environment variable that holds the API key
+    #[arg(long, value_name = "VARIABLE", requires = "model")]
+    pub key_env: Option<String>,
+    /// Message format: pybench, pybench_short, codeact, tools or code_interpreter [default: tools at an endpoint, otherwise pybench]
+    #[arg(long, value_name = "FORMAT", requires = "model", value_parser = format)]
+    pub format: Option<FormatChoice>,
+    /// Maximum cost of the conversation in US dollars
+    #[arg(long, value_name = "DOLLARS", value_parser = amount)]
+    pub usd: Option<f64>,
+    /// Maximum number of tokens of the conversation
+    #[arg(long, value_name = "N")]
+    pub tokens: Option<u64>,
+    /// Put a file into ./data at the beginning; may be repeated
+    #[arg(long = "file", value_name = "PATH")]
+    pub files: Vec<PathBuf>,
+    /// Begin with a task of a run, which /grade then checks
+    #[arg(long, value_name = "RUN:NUMBER", conflicts_with = "resume")]
+    pub task: Option<String>,
+    /// Continue a conversation, named by its first digits, with its own agent; without a value, the last one
+    #[arg(
+        long,
+        value_name = "ID",
+        num_args = 0..=1,
+        default_missing_value = LAST,
+        conflicts_with_all = ["agent", "model", "usd", "tokens"]
+    )]
+    pub resume: Option<String>,
+    /// List the conversations
+    #[arg(long)]
+    pub list: bool,
+    /// How pictures are shown
+    #[arg(long, value_enum, value_name = "PROTOCOL", default_value = "auto")]
+    pub images: ImageProtocol,
+    /// Folder of the history [default: data/chat in the project]
+    #[arg(long, value_name = "DIR")]
+    pub history: Option<PathBuf>,
+    /// Folder that contains the run folders [default: data/runs in the project]
+    #[arg(long, value_name = "DIR")]
+    pub runs_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Talks until the end of the input, `/quit`, or Ctrl-C twice.
+///
+/// # Errors
+/// [`RunError::BadInput`] if the agent, the conversation or the task does not exist; [`RunError::Endpoint`] if an API key is
+/// not set; [`RunError::Environment`] if the interpreter cannot run.
+pub async fn run(args: &ChatArgs) -> Result<(), RunError> {
+    let root = project_root(Path::new("."));
+    let root = root.unwrap_or_else(|| PathBuf::from("."));
+    let folder = args.history.clone();
+    let history = Arc::new(History::open(&folder.unwrap_or_else(|| root.join(FOLDER)))?);
+    if args.list {
+        return print(&listed(&history.list()?));
+    }
+    let (mut conversation, first) = match &args.resume {
+        Some(id) => resumed(args, id, history, &root).await?,
+        None => begun(args, history, &root).await?,
+    };
+    let mut terminal = Terminal::open(&conversation, args.images)?;
+    let result = terminal.talk(&mut conversation, first).await;
+    if conversation.is_saved() {
+        tracing::info!("`pybench chat --resume {}` continues", conversation.id());
+    }
+    conversation.close().await;
+    result
+}
+
+/// A new conversation, and what it begins with.
+async fn begun(
+    args: &ChatArgs,
+    history: Arc<History>,
+    root: &Path,
+) -> Result<(Conversation, Vec<Input>), RunError> {
+    let runs_dir = runs_dir(args, root);
+    let mut settings = settings(args, root, &runs_dir)?;
+    if let Some(named) = &args.task {
+        settings.task = Some(Box::new(grade::task(named, &runs_dir, &history)?));
+    }
+    let tools = tools(&settings, root).await?;
+    let task = settings.task.clone();
+    let mut conversation = Conversation::begin(history.clone(), settings, tools, root)?;
+    let mut first: Vec<Input> = Vec::new();
+    if let Some(task) = task {
+        let (live, _) = crate::live::Live::new();
+        for file in &task.files {
+            let bytes = history.store().get(&file.id)?;
+            conversation.put_file(&file.name, &bytes, &live)?;
+        }
+        first.push(Input::Message(task.query.clone()));
+    }
+    let mut inputs: Vec<Input> = args.files.iter().cloned().map(Input::Put).collect();
+    inputs.append(&mut first);
+    Ok((conversation, inputs))
+}
+
+/// A conversation that goes on, and what it begins with.
+async fn resumed(
+    args: &ChatArgs,
+    id: &str,
+    history: Arc<History>,
+    root: &Path,
+) -> Result<(Conversation, Vec<Input>), RunError> {
+    let digits = (id != LAST).then_some(id);
+    let id = history.find(digits)?;
+    let settings = history.read(&id)?.settings;
+    let tools = tools(&settings, root).await?;
+    let conversation = Conversation::resume(history, id, tools, root)?;
+    if conversation.next_step() != Next::Person {
+        tracing::info!("the model had not ended its answer; /continue lets it go on");
+    }
+    let files = args.files.iter().cloned().map(Input::Put);
+    let first = std::iter::once(Input::Restore).chain(files).collect();
+    Ok((conversation, first))
+}
+
+/// Opens the model and the interpreter.
+async fn tools(settings: &Settings, root: &Path) -> Result<Tools, RunError> {
+    let interpreter = pybench_interpreter_containers::interpreter(&settings.interpreter);
+    let interpreter = interpreter.map_err(|error| RunError::Environment(error.to_string()))?;
+    Ok(Tools {
+        agent: ChatAgent::open(settings, root).await?,
+        interpreter,
+    })
+}
+
+fn settings(args: &ChatArgs, root: &Path, runs_dir: &Path) -> Result<Settings, RunError> {
+    let mut settings = match (&args.agent, &args.model) {
+        (Some(agent), _) => {
+            let recipe = args.recipe.as_deref();
+            agents::of_recipe(recipe.unwrap_or(Path::new(agents::RECIPE)), agent, root)?
+        }
+        (None, Some(model)) => of_model(args, model, root),
+        (None, None) => newest(runs_dir)?,
+    };
+    let budget = &mut settings.budget;
+    budget.usd = args.usd.or(budget.usd);
+    budget.tokens = args.tokens.or(budget.tokens);
+    Ok(settings)
+}
+
+/// The model that `--model` names.
+fn of_model(args: &ChatArgs, model: &str, root: &Path) -> Settings {
+    let at = |path: &str| match std::path::absolute(path) {
+        Ok(path) => path.display().to_string(),
+        Err(_) => path.to_owned(),
+    };
+    let is_folder = |folder: &Path| folder.join("config.json").is_file();
+    let (agent, format) = if model.ends_with(".gguf") {
+        (gguf(at(model)), FormatChoice::Pybench)
+    } else if is_folder(Path::new(model)) {
+        (checkpoint(at(model)), FormatChoice::Pybench)
+    } else if is_folder(&root.join(model)) {
+        (checkpoint(model.to_owned()), FormatChoice::Pybench)
+    } else {
+        (endpoint(args, model), FormatChoice::Tools)
+    };
+    of_agent(model, agent, args.format.unwrap_or(format))
+}
+
+fn gguf(model: String) -> AgentChoice {
+    AgentChoice::Gguf {
+        model,
+        sha256: None,
+        context: None,
+        about: None,
+    }
+}
+
+fn endpoint(args: &ChatArgs, model: &str) -> AgentChoice {
+    AgentChoice::Openai {
+        model: model.to_owned(),
+        base_url: args.base_url.clone(),
+        key_env: args.key_env.clone(),
+        headers: Default::default(),
+        price: None,
+        timeout_seconds: 600,
+        about: None,
+    }
+}
+
+/// The newest checkpoint.
+fn newest(runs_dir: &Path) -> Result<Settings, RunError> {
+    agents::newest(runs_dir).ok_or_else(|| {
+        RunError::BadInput(format!(
+            "there is no checkpoint in {}: name a model with --model (a name at an endpoint, a model folder, a GGUF file), or \
+             an agent of a recipe with --agent",
+            runs_dir.display()
+        ))
+    })
+}
+
+fn runs_dir(args: &ChatArgs, root: &Path) -> PathBuf {
+    let given = args.runs_dir.clone();
+    given.unwrap_or_else(|| default_runs_dir(Some(root)))
+}
+
+fn listed(conversations: &[Listed]) -> String {
+    if conversations.is_empty() {
+        return "there are no conversations\n".to_owned();
+    }
+    let lines = conversations
+        .iter()
+        .map(|one| format!("{}  {}\n", one.id, line(&one.title)));
+    lines.collect()
+}
+
+/// Reads a message format by its name in recipes.
+fn format(name: &str) -> Result<FormatChoice, String> {
+    let read = serde_json::from_value(serde_json::json!(name));
+    read.map_err(|_| {
+        "expected pybench, pybench_short, codeact, tools or code_interpreter".to_owned()
+    })
+}
+
+/// Reads an amount of dollars.
+fn amount(text: &str) -> Result<f64, String> {
+    let amount = text.parse().ok();
+    let amount = amount.filter(|dollars: &f64| dollars.is_finite() && *dollars >= 0.0);
+    amount.ok_or_else(|| "expected an amount such as 0.50".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Result<ChatArgs, clap::Error> {
+        ChatArgs::try_parse_from(std::iter::once(&"chat").chain(args))
+    }
+
+    #[test]
+    fn resume_takes_an_id_or_stands_alone() {
+        assert_eq!(parsed(&[]).unwrap().resume, None);
+        let alone = parsed(&["--resume"]).unwrap().resume;
+        assert_eq!(alone.as_deref(), Some(LAST));
+        let named = parsed(&["--resume", "0a1b"]).unwrap().resume;
+        assert_eq!(named.as_deref(), Some("0a1b"));
+        for wrong in [
+            ["--resume=0a", "--model=m"],
+            ["--agent=a", "--model=m"],
+            ["--model=m", "--format=latex"],
+            ["--model=m", "--usd=-1"],
+        ] {
+            assert!(parsed(&wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_model_is_an_endpoint_a_folder_or_a_file() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("data/runs/r/model");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("config.json"), "{}").unwrap();
+        let args = parsed(&["--model", "m", "--base-url", "http://127.0.0.1/v1"]).unwrap();
+        let of = |model: &str| of_model(&args, model, root.path());
+        let endpoint = of("gpt-4o");
+        assert!(
+            matches!(&endpoint.agent, AgentChoice::Openai { base_url, .. } if base_url.ends_with("/v1"))
+        );
+        assert_eq!(endpoint.rollout.format, FormatChoice::Tools);
+        for (model, path) in [
+            ("data/runs/r/model", "data/runs/r/model"),
+            (folder.to_str().unwrap(), folder.to_str().unwrap()),
+        ] {
+            let settings = of(model);
+            assert!(
+                matches!(&settings.agent, AgentChoice::Checkpoint { model, .. } if model == path)
+            );
+            assert_eq!(settings.rollout.format, FormatChoice::Pybench);
+        }
+        assert!(matches!(of("a/b.gguf").agent, AgentChoice::Gguf { .. }));
+        let newest = newest(&root.path().join("data/runs")).unwrap();
+        assert_eq!(newest.label, "r");
+        assert!(matches!(
+            super::newest(root.path()),
+            Err(RunError::BadInput(_))
+        ));
+    }
+
+    #[test]
+    fn agents_come_from_recipes_with_their_settings() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("r.toml");
+        let text = "name = 't'\n[rollout]\nmax_turns = 3\n[agents.mine]\nkind = 'openai'\nmodel = 'm'\n\
+                    base_url = 'http://127.0.0.1/v1'\n";
+        std::fs::write(&path, text).unwrap();
+        let recipe = path.to_str().unwrap();
+        let args = parsed(&["--agent", "mine", "--recipe", recipe, "--tokens", "9"]).unwrap();
+        let of_mine = settings(&args, root.path(), root.path()).unwrap();
+        assert_eq!(
+            (of_mine.rollout.max_turns, of_mine.budget.tokens),
+            (3, Some(9))
+        );
+        let args = parsed(&["--agent", "mime", "--recipe", recipe]).unwrap();
+        let error = settings(&args, root.path(), root.path()).unwrap_err();
+        assert!(
+            error.to_string().contains("did you mean `mine`?"),
+            "{error}"
+        );
+    }
+}

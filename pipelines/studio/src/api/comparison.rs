@@ -1,0 +1,62 @@
+//! Two runs on the same tasks, and two trajectories side by side.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Deserialize;
+
+use super::trajectory::shown;
+use crate::align::PairView;
+use crate::compare::{CompareQuery, Comparison, compare};
+use crate::edit::routes::Studio;
+use crate::handlers::{ApiError, blocking, open};
+use crate::sources::Sources;
+
+pub(super) fn router() -> Router<Studio> {
+    Router::new()
+        .route("/api/compare", get(comparison))
+        .route("/api/compare/pair", get(pair))
+}
+
+async fn comparison(
+    State(sources): State<Arc<Sources>>,
+    query: Result<Query<CompareQuery>, QueryRejection>,
+) -> Result<Json<Comparison>, ApiError> {
+    let Query(query) = query?;
+    blocking(move || {
+        let (a, b) = (open(&sources, &query.a)?, open(&sources, &query.b)?);
+        Ok(Json(compare(&a.index, &b.index, &query)?))
+    })
+    .await
+}
+
+/// Two trajectories: names of their runs, and their numbers. The page has the filters of the comparison beside them.
+#[derive(Deserialize)]
+struct PairQuery {
+    a: String,
+    a_number: u64,
+    b: String,
+    b_number: u64,
+}
+
+async fn pair(
+    State(sources): State<Arc<Sources>>,
+    query: Result<Query<PairQuery>, QueryRejection>,
+) -> Result<Json<PairView>, ApiError> {
+    let Query(query) = query?;
+    blocking(move || {
+        let view = |name: &str, number: u64| {
+            let opened = open(&sources, name)?;
+            shown(&opened, &number.to_string(), 1)
+        };
+        let (a, b) = (
+            view(&query.a, query.a_number)?,
+            view(&query.b, query.b_number)?,
+        );
+        Ok(Json(PairView::new(a, b)))
+    })
+    .await
+}

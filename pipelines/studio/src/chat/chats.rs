@@ -1,0 +1,251 @@
+//! All conversations that are open, and those that were saved. Each open one has a session, so there are few, and one that
+//! nobody asks for is closed.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use pybench_agent::Format;
+use pybench_chat::agents;
+use pybench_chat::conversation::{Conversation, Tools};
+use pybench_chat::history::History;
+use pybench_chat::model::ChatAgent;
+use pybench_chat::settings::Settings;
+use pybench_llm::ChatModel;
+use pybench_run::{Rollout, RunError};
+use pybench_types::text::line;
+use tokio::sync::Semaphore;
+
+use super::open_chat::{OpenChat, Order};
+use super::view::{ChatList, ChatRequest, SavedChat};
+use crate::interpreters::Interpreters;
+
+/// Maximum number of conversations that are open.
+pub(crate) const MAX_CHATS: usize = 4;
+/// A conversation that nobody has asked for in this time is closed. Browsers call the timers of hidden pages once a minute.
+const LEASE: Duration = Duration::from_secs(180);
+
+/// Where conversations are kept, and whom they are with.
+#[derive(Clone, Debug)]
+pub(crate) struct ChatPlace {
+    /// The project.
+    pub(crate) root: PathBuf,
+    /// Folder of the history.
+    pub(crate) history: PathBuf,
+    /// Recipe of the agents: a file, or a name.
+    pub(crate) recipe: PathBuf,
+    pub(crate) runs_dir: PathBuf,
+}
+
+/// All conversations.
+pub(crate) struct Chats {
+    place: ChatPlace,
+    /// Made with the first conversation.
+    history: Mutex<Option<Arc<History>>>,
+    open: Mutex<HashMap<String, Arc<OpenChat>>>,
+    slots: Arc<Semaphore>,
+    interpreters: Interpreters,
+    models: Mutex<HashMap<String, SharedModel>>,
+    lease: Duration,
+}
+
+/// A model that several conversations use. It ends with the last of them.
+struct SharedModel {
+    model: Weak<dyn ChatModel>,
+    format: &'static dyn Format,
+    rollout: Rollout,
+}
+
+impl Chats {
+    pub(crate) fn new(place: ChatPlace) -> Self {
+        Self::with_lease(place, LEASE)
+    }
+
+    pub(crate) fn with_lease(place: ChatPlace, lease: Duration) -> Self {
+        Self {
+            place,
+            history: Mutex::default(),
+            open: Mutex::default(),
+            slots: Arc::new(Semaphore::new(MAX_CHATS)),
+            interpreters: Interpreters::default(),
+            models: Mutex::default(),
+            lease,
+        }
+    }
+
+    fn history(&self) -> Result<Arc<History>, RunError> {
+        let mut known = lock(&self.history);
+        if let Some(history) = &*known {
+            return Ok(history.clone());
+        }
+        let history = Arc::new(History::open(&self.place.history)?);
+        *known = Some(history.clone());
+        Ok(history)
+    }
+
+    /// The agents to talk with: those of the recipe that are models, and the newest checkpoint.
+    fn agents(&self) -> (Vec<Settings>, String) {
+        let of_recipe = agents::models_of_recipe(&self.place.recipe, &self.place.root);
+        let (mut known, problem) = match of_recipe {
+            Ok(known) => (known, String::new()),
+            Err(error) => (Vec::new(), error.to_string()),
+        };
+        known.extend(agents::newest(&self.place.runs_dir));
+        (known, problem)
+    }
+
+    /// The agents and the saved conversations.
+    ///
+    /// # Errors
+    /// The history cannot be read.
+    pub(crate) fn list(&self) -> Result<ChatList, RunError> {
+        let (known, problem) = self.agents();
+        let saved = match self.place.history.is_dir() {
+            true => self.history()?.list()?,
+            false => Vec::new(),
+        };
+        let saved = saved.into_iter().map(|one| SavedChat {
+            id: one.id,
+            title: one.title,
+            changed: one.changed,
+        });
+        Ok(ChatList {
+            agents: known.into_iter().map(|one| one.label).collect(),
+            problem,
+            conversations: saved.collect(),
+        })
+    }
+
+    /// Opens a conversation; `None` if as many are open as can be.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if there is no such agent or conversation; [`RunError::Endpoint`] if a key is not set;
+    /// [`RunError::Environment`] if the interpreter or the model cannot run.
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        request: &ChatRequest,
+    ) -> Result<Option<Arc<OpenChat>>, RunError> {
+        if let Some(id) = &request.conversation
+            && let Some(open) = self.get(id)
+        {
+            return Ok(Some(open));
+        }
+        let Ok(permit) = self.slots.clone().try_acquire_owned() else {
+            return Ok(None);
+        };
+        let history = self.history()?;
+        let root = &self.place.root;
+        let (conversation, is_saved) = match (&request.agent, &request.conversation) {
+            (Some(agent), None) => {
+                let settings = self.settings(agent)?;
+                let tools = self.tools(&settings).await?;
+                (Conversation::begin(history, settings, tools, root)?, false)
+            }
+            (None, Some(id)) => {
+                let settings = history.read(id)?.settings;
+                let tools = self.tools(&settings).await?;
+                (
+                    Conversation::resume(history, id.clone(), tools, root)?,
+                    true,
+                )
+            }
+            _ => {
+                let text = "name either `agent` or `conversation`";
+                return Err(RunError::BadInput(text.to_owned()));
+            }
+        };
+        let (open, orders) = OpenChat::new(&conversation, self.lease)?;
+        {
+            let mut known = lock(&self.open);
+            // Two pages may have asked for it at the same time.
+            if let Some(other) = known.get(&open.id) {
+                return Ok(Some(other.clone()));
+            }
+            known.insert(open.id.clone(), open.clone());
+        }
+        let (chats, live) = (self.clone(), open.clone());
+        tokio::spawn(async move {
+            live.live(conversation, orders, permit).await;
+            let mut known = lock(&chats.open);
+            // It may have been opened again meanwhile.
+            if known
+                .get(&live.id)
+                .is_some_and(|one| Arc::ptr_eq(one, &live))
+            {
+                known.remove(&live.id);
+            }
+        });
+        if is_saved {
+            open.order(Order::Restore)?;
+        }
+        Ok(Some(open))
+    }
+
+    fn settings(&self, agent: &str) -> Result<Settings, RunError> {
+        let (known, problem) = self.agents();
+        let found = known.into_iter().find(|one| one.label == agent);
+        found.ok_or_else(|| {
+            let text = format!("there is no agent `{}` {problem}", line(agent));
+            RunError::BadInput(text.trim_end().to_owned())
+        })
+    }
+
+    async fn tools(&self, settings: &Settings) -> Result<Tools, RunError> {
+        Ok(Tools {
+            interpreter: self.interpreters.get(&settings.interpreter)?,
+            agent: self.model(settings).await?,
+        })
+    }
+
+    /// The model of these settings, which conversations share.
+    async fn model(&self, settings: &Settings) -> Result<ChatAgent, RunError> {
+        let key = serde_json::to_string(&(&settings.agent, &settings.rollout))?;
+        if let Some(agent) = lock(&self.models).get(&key).and_then(SharedModel::agent) {
+            return Ok(agent);
+        }
+        let agent = ChatAgent::open(settings, &self.place.root).await?;
+        let shared = SharedModel {
+            model: Arc::downgrade(&agent.model),
+            format: agent.format,
+            rollout: agent.rollout.clone(),
+        };
+        lock(&self.models).insert(key, shared);
+        Ok(agent)
+    }
+
+    /// The open conversation with this id, which somebody asks for.
+    pub(crate) fn get(&self, id: &str) -> Option<Arc<OpenChat>> {
+        let open = lock(&self.open).get(id).cloned()?;
+        open.touch();
+        Some(open)
+    }
+
+    /// Closes all conversations.
+    pub(crate) fn close_all(&self) {
+        for (_, open) in lock(&self.open).drain() {
+            open.close();
+        }
+    }
+
+    /// Closes a conversation; nothing happens if it is not open.
+    pub(crate) fn close(&self, id: &str) {
+        if let Some(open) = lock(&self.open).remove(id) {
+            open.close();
+        }
+    }
+}
+
+impl SharedModel {
+    fn agent(&self) -> Option<ChatAgent> {
+        Some(ChatAgent {
+            model: self.model.upgrade()?,
+            format: self.format,
+            rollout: self.rollout.clone(),
+        })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,15 @@
+//! Conversations with a model and a live interpreter (`pybench_chat`), for pages.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | [`view`] | a conversation as its page shows it |
+//! | [`open_chat`] | one conversation that is open: its session, what it does |
+//! | [`chats`] | all conversations that are open, and those that were saved |
+//! | [`routes`] | the routes |
+
+pub(crate) mod chats;
+pub(crate) mod open_chat;
+pub(crate) mod routes;
+#[cfg(test)]
+mod tests;
+pub(crate) mod view;

@@ -1,0 +1,217 @@
+//! Conversations that are open, with real sessions and a scripted endpoint.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pybench_agent::{Format as _, PybenchFormat, ToolsFormat};
+use pybench_chat::entry::{Entry, InputFile};
+use pybench_llm::Reply;
+use pybench_run::RunError;
+use pybench_testing::endpoint::{Answer, Endpoint};
+use pybench_testing::sessions::default_interpreter_works;
+use pybench_types::id::Digest;
+use pybench_types::observation::Observation;
+use pybench_types::trajectory::{CellRun, Usage};
+
+use super::chats::{ChatPlace, Chats, MAX_CHATS};
+use super::open_chat::Order;
+use super::view::{ChatItemKind, ChatRequest, items};
+
+const LONG: Duration = Duration::from_secs(600);
+
+fn begin(agent: &str) -> ChatRequest {
+    ChatRequest {
+        agent: Some(agent.to_owned()),
+        conversation: None,
+    }
+}
+
+/// Conversations in a folder, with the agent `m` at an endpoint and one that is no model.
+fn chats(folder: &tempfile::TempDir, endpoint: &Endpoint, lease: Duration) -> Arc<Chats> {
+    let recipe = folder.path().join("r.toml");
+    let text = format!(
+        "name = 't'\n[agents.m]\nkind = 'openai'\nmodel = 'm'\nbase_url = '{}'\n\
+         [agents.reference]\nkind = 'script'\nscript = 'reference'\n",
+        endpoint.base_url()
+    );
+    std::fs::write(&recipe, text).unwrap();
+    let place = ChatPlace {
+        root: folder.path().to_owned(),
+        history: folder.path().join("chat"),
+        recipe,
+        runs_dir: folder.path().join("runs"),
+    };
+    Arc::new(Chats::with_lease(place, lease))
+}
+
+#[test]
+fn replies_have_their_cells_and_messages_their_numbers() {
+    let format = ToolsFormat;
+    let both = format
+        .write_steps("Both.", &["a".into(), "b".into()])
+        .unwrap();
+    let reply = |content: &str| Entry::Reply {
+        reply: Reply {
+            content: content.to_owned(),
+            usage: Usage::default(),
+            truncated: false,
+            repetition: false,
+        },
+    };
+    let run = |cell: &str| Entry::Run {
+        run: CellRun {
+            cell: Some(cell.to_owned()),
+            observation: Observation::default(),
+        },
+        stopped_by_person: false,
+    };
+    let message = |text: &str| Entry::Message {
+        text: text.to_owned(),
+    };
+    let file = InputFile {
+        name: "a.csv".to_owned(),
+        id: Digest::of_bytes(b""),
+        size: 0,
+    };
+    let entries = [
+        Entry::File(file),
+        message("first"),
+        reply(&both),
+        run("a"),
+        run("b"),
+        reply("Finished: 1"),
+        message("second"),
+        Entry::PartialReply {
+            text: "It".to_owned(),
+        },
+    ];
+    let items = items(&entries, &format, 0);
+    use ChatItemKind::{File, Message, Reply as Answered, Stopped};
+    let kinds: Vec<_> = items.iter().map(|item| (item.kind, item.number)).collect();
+    assert_eq!(
+        kinds,
+        [
+            (File, 0),
+            (Message, 1),
+            (Answered, 0),
+            (Answered, 0),
+            (Message, 2),
+            (Stopped, 0)
+        ]
+    );
+    let turn = items[2].turn.as_ref().unwrap();
+    let cells: Vec<_> = turn.cells.iter().map(|cell| cell.code.as_deref()).collect();
+    assert_eq!((&*turn.text, cells), ("Both.", vec![Some("a"), Some("b")]));
+    assert!(items[3].turn.as_ref().unwrap().cells.is_empty());
+    for from in 0..=items.len() {
+        assert_eq!(super::view::items(&entries, &format, from), items[from..]);
+    }
+    assert_eq!(super::view::items(&entries, &format, 99), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_are_open_as_can_be_and_those_that_nobody_asks_for_end() {
+    if !default_interpreter_works() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = Endpoint::always(Answer::Hang).await;
+    let chats = chats(&folder, &endpoint, Duration::from_secs(3));
+    let mut ids = Vec::new();
+    for _ in 0..MAX_CHATS {
+        let open = chats.open(&begin("m")).await.unwrap().unwrap();
+        // One that works ends too.
+        open.order(Order::Send("Hello".to_owned())).unwrap();
+        ids.push(open.id.clone());
+    }
+    assert!(chats.open(&begin("m")).await.unwrap().is_none());
+    let ended = async {
+        while chats.open(&begin("m")).await.unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(LONG, ended).await.unwrap();
+    // What was saved is there.
+    let listed = chats.list().unwrap();
+    assert_eq!(listed.agents, ["m"]);
+    assert_eq!(listed.conversations.len(), MAX_CHATS);
+    assert!(listed.conversations.iter().all(|one| one.title == "Hello"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_order_is_in_work_and_can_be_stopped() {
+    if !default_interpreter_works() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = Endpoint::start(|request| async move {
+        match request["messages"].to_string().contains("Wait") {
+            true => Answer::Pieces(vec!["tick ".to_owned(); 2000], Duration::from_millis(200)),
+            false => Answer::Content(PybenchFormat.write_answer("Yes.")),
+        }
+    })
+    .await;
+    let chats = chats(&folder, &endpoint, LONG);
+    let open = chats.open(&begin("m")).await.unwrap().unwrap();
+    open.order(Order::Send("Are you there?".to_owned()))
+        .unwrap();
+    let idle = async || {
+        while open.view(0, 0).working {
+            open.changed(open.view(0, 0).version, LONG).await;
+        }
+        open.view(0, 0)
+    };
+    let view = idle().await;
+    assert_eq!((view.items.len(), &*view.problem), (2, ""), "{view:?}");
+    open.order(Order::Send("Wait".to_owned())).unwrap();
+    let refused = open.order(Order::Retry);
+    assert!(matches!(refused, Err(RunError::Conflict(_))), "{refused:?}");
+    while !open.view(0, 0).reply.contains("tick") {
+        open.changed(open.view(0, 0).version, LONG).await;
+    }
+    open.stop();
+    let view = idle().await;
+    assert_eq!(view.items.last().unwrap().kind, ChatItemKind::Stopped);
+    assert_eq!(view.reply, "");
+    // A page that has the first three parts gets the rest; after something was taken back, it gets all.
+    assert_eq!(open.view(0, 3).items.len(), view.items.len() - 3);
+    open.order(Order::Edit(1, "And now?".to_owned())).unwrap();
+    let view = idle().await;
+    assert_eq!((view.generation, view.items.len()), (1, 2));
+    assert_eq!(open.view(0, 3).from, 0);
+    // What is closed takes no orders.
+    chats.close(&open.id);
+    let closed = async {
+        while open.order(Order::Retry).is_ok() {
+            idle().await;
+        }
+    };
+    tokio::time::timeout(LONG, closed).await.unwrap();
+    assert!(chats.get(&open.id).is_none());
+}
+
+#[tokio::test]
+async fn what_cannot_be_opened_is_explained() {
+    if !default_interpreter_works() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = Endpoint::always(Answer::Hang).await;
+    let chats = chats(&folder, &endpoint, LONG);
+    let neither = ChatRequest {
+        agent: None,
+        conversation: None,
+    };
+    let missing = ChatRequest {
+        conversation: Some("0123456789ab".to_owned()),
+        ..neither.clone()
+    };
+    for request in [begin("reference"), begin("x"), neither, missing] {
+        let error = chats.open(&request).await.err().unwrap();
+        assert!(matches!(error, RunError::BadInput(_)), "{error}");
+    }
+    // None of them takes a place.
+    for _ in 0..MAX_CHATS {
+        assert!(chats.open(&begin("m")).await.unwrap().is_some());
+    }
+}

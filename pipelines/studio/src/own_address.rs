@@ -1,0 +1,89 @@
+//! The data of each page at the page's own address, for programs that accept JSON only.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::header::{ACCEPT, VARY};
+use axum::http::{HeaderMap, HeaderValue, Method, Uri};
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
+
+/// The routes, which also answer at the addresses of pages. Requests are changed before these routes see them.
+pub(crate) fn answer(routes: Router) -> Router {
+    Router::new()
+        .fallback_service(routes)
+        .layer(from_fn(at_own_address))
+}
+
+async fn at_own_address(mut request: Request, next: Next) -> Response {
+    let asks_for_data = request.method() == Method::GET && wants_json(request.headers());
+    let data = data_address(request.uri()).filter(|_| asks_for_data);
+    let Some(address) = data else {
+        return next.run(request).await;
+    };
+    *request.uri_mut() = address;
+    let mut response = next.run(request).await;
+    let accept = HeaderValue::from_static("accept");
+    response.headers_mut().append(VARY, accept);
+    response
+}
+
+/// Where the data of a page are; `None` for other addresses.
+fn data_address(uri: &Uri) -> Option<Uri> {
+    let path = match uri.path() {
+        "/" => "/api/data".to_owned(),
+        "/chat" => "/api/chats".to_owned(),
+        path @ ("/compare" | "/compare/pair" | "/results" | "/results/training") => {
+            format!("/api{path}")
+        }
+        path if path.starts_with("/data/") => format!("/api{path}"),
+        path if path.starts_with("/chat/") => path.replacen("/chat/", "/api/chats/", 1),
+        path => {
+            let of_trajectory = path.strip_prefix("/review/").map(str::to_owned);
+            // An edit is of a turn; its data are those of the trajectory.
+            let of_turn = || {
+                let (trajectory, _) = path.strip_prefix("/edit/")?.rsplit_once('/')?;
+                Some(trajectory.to_owned())
+            };
+            format!("/api/data/{}", of_trajectory.or_else(of_turn)?)
+        }
+    };
+    let query = uri.query().map(|query| format!("?{query}"));
+    format!("{path}{}", query.unwrap_or_default()).parse().ok()
+}
+
+fn wants_json(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    accepted.is_some_and(|types| types.contains("application/json") && !types.contains("text/html"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_have_their_data_elsewhere() {
+        for (page, data) in [
+            ("/", Some("/api/data")),
+            ("/data/d/1?search=x", Some("/api/data/d/1?search=x")),
+            (
+                "/data/d/recipe?beside=e",
+                Some("/api/data/d/recipe?beside=e"),
+            ),
+            ("/compare?a=d&b=d", Some("/api/compare?a=d&b=d")),
+            ("/results/training", Some("/api/results/training")),
+            ("/chat", Some("/api/chats")),
+            ("/chat/0f", Some("/api/chats/0f")),
+            ("/review/d/1", Some("/api/data/d/1")),
+            (
+                "/edit/d/1/2?strict=failed",
+                Some("/api/data/d/1?strict=failed"),
+            ),
+            ("/edit/d", None),
+            ("/assets/index.js", None),
+            ("/api/data", None),
+        ] {
+            let found = data_address(&page.parse().unwrap());
+            assert_eq!(found.map(|uri| uri.to_string()).as_deref(), data, "{page}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+use super::*;
+
+fn dataset(text: &str) -> (tempfile::TempDir, Sources) {
+    let folder = tempfile::tempdir().unwrap();
+    let nested = folder.path().join("d/data");
+    std::fs::create_dir_all(&nested).unwrap();
+    std::fs::write(nested.join("train.jsonl"), text).unwrap();
+    let source = TrajectorySource::Dataset(folder.path().join("d"));
+    let what = What::One {
+        name: "d".into(),
+        source,
+    };
+    let sources = Sources::new(what, folder.path().join("cache"));
+    (folder, sources)
+}
+
+const ROW: &str = r#"{"messages": [{"role": "user", "content": "Count."}]}"#;
+
+#[test]
+fn an_index_follows_files_in_nested_folders() {
+    let (folder, sources) = dataset(ROW);
+    let count = |sources: &Sources| {
+        let opened = sources.open("d").unwrap().unwrap();
+        opened.index.page(&Default::default()).unwrap().total
+    };
+    assert_eq!(count(&sources), 1);
+    assert!(sources.open("other").unwrap().is_none());
+    std::fs::write(
+        folder.path().join("d/data/train.jsonl"),
+        format!("{ROW}\n{ROW}"),
+    )
+    .unwrap();
+    let What::One { source, .. } = sources.what else {
+        panic!()
+    };
+    let what = What::One {
+        name: "d".into(),
+        source,
+    };
+    let again = Sources::new(what, folder.path().join("cache"));
+    assert_eq!(count(&again), 2);
+    // The older index is gone.
+    assert_eq!(folder.path().join("cache").read_dir().unwrap().count(), 1);
+}
+
+#[test]
+fn runs_are_found_by_exact_name_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("runs/r");
+    std::fs::create_dir_all(&run).unwrap();
+    std::fs::write(run.join("journal.sqlite"), "").unwrap();
+    std::fs::create_dir_all(folder.path().join("runs/other")).unwrap();
+    let what = What::Runs(folder.path().join("runs"));
+    let sources = Sources::new(what, folder.path().join("cache"));
+    let list = sources.list();
+    assert_eq!(list.len(), 1);
+    assert_eq!((&*list[0].name, &*list[0].state), ("r", "unreadable"));
+    for name in ["other", "", ".", "..", "../runs/r", "./r", "r/"] {
+        assert!(sources.open(name).unwrap().is_none(), "{name:?}");
+    }
+}
+
+#[test]
+fn files_of_a_dataset_are_checked() {
+    let (folder, sources) = dataset(ROW);
+    let files = folder.path().join("d/files");
+    std::fs::create_dir_all(&files).unwrap();
+    let (good, bad) = (Digest::of_bytes(b"good"), Digest::of_bytes(b"other"));
+    std::fs::write(files.join(good.as_str()), "good").unwrap();
+    std::fs::write(files.join(bad.as_str()), "bad").unwrap();
+    let opened = sources.open("d").unwrap().unwrap();
+    assert_eq!(opened.file(&good).unwrap(), b"good");
+    // As `shard` writes them: by the first digits of their names.
+    let nested = Digest::of_bytes(b"nested");
+    let part = files.join(&nested.as_str()[..2]);
+    std::fs::create_dir_all(&part).unwrap();
+    std::fs::write(part.join(nested.as_str()), "nested").unwrap();
+    assert_eq!(opened.file(&nested).unwrap(), b"nested");
+    for (id, why) in [(&bad, "damaged"), (&Digest::of_bytes(b"none"), "not part")] {
+        let error = opened.file(id).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn a_decision_leaves_the_index_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("runs/r");
+    std::fs::create_dir_all(&run).unwrap();
+    crate::evaluation::tests::write(&run, &[("m", "1", Some(true))]);
+    std::fs::write(run.join("lock"), "").unwrap();
+    let what = What::Runs(folder.path().join("runs"));
+    let sources = Sources::new(what, folder.path().join("cache"));
+    let opened = sources.open("r").unwrap().unwrap();
+    let (row, _) = opened.index.record(1).unwrap().unwrap();
+    let review = crate::review::Review {
+        trajectory: row.id,
+        reviewer: "ann".to_owned(),
+        decision: None,
+        label: "odd".to_owned(),
+        comment: String::new(),
+    };
+    opened.save(|folder| review.save(folder)).unwrap();
+    let source = TrajectorySource::Run(run.clone());
+    assert_eq!(opened.state(), state(&source).unwrap());
+    // While a process works on the run, the index is made again, since the process may have added something.
+    let lock = File::create(run.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let before = opened.state();
+    opened.save(|folder| review.save(folder)).unwrap();
+    assert_eq!(opened.state(), before);
+}

@@ -1,0 +1,114 @@
+//! The pages by axe-core: none has a serious fault, in light and in dark.
+
+use serde_json::{Value, json};
+
+use super::Studio;
+use super::browser::browser;
+use super::compare::evaluation;
+use super::inspect_log::trajectory;
+use super::webdriver::Browser;
+
+/// Kept there by `pipelines/studio/web/build`.
+const AXE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../pipelines/studio/web/dist/.axe.min.js"
+);
+/// A promise of the faults of the page that keep people out: rule, impact, and the elements.
+const SERIOUS: &str = "axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations\
+    .filter((one) => ['serious', 'critical'].includes(one.impact))\
+    .map((one) => [one.id, one.impact, one.nodes.map((node) => node.html.slice(0, 200))]))";
+
+fn axe() -> Option<String> {
+    let script = std::fs::read_to_string(AXE);
+    if script.is_err() {
+        pybench_testing::skip::missing_tool("axe-core: pipelines/studio/web/build");
+    }
+    script.ok()
+}
+
+async fn faults(browser: &Browser, axe: &str) -> Value {
+    browser
+        .value(&format!("(() => {{ {axe}\n; return true }})()"))
+        .await;
+    browser.value(SERIOUS).await
+}
+
+/// A trajectory with an output that is wider and higher than its place.
+fn wide() -> Value {
+    let mut trajectory = trajectory();
+    let output = &mut trajectory["turns"][0]["observation"]["outputs"][0];
+    output["text"] = json!(format!("{}\n", "wide ".repeat(300)).repeat(100));
+    trajectory
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_page_has_a_serious_fault() {
+    let Some(axe) = axe() else { return };
+    let runs = tempfile::tempdir().unwrap();
+    for (name, passed) in [
+        ("before", [true, false, true]),
+        ("after", [true, true, true]),
+    ] {
+        evaluation(&runs.path().join(name), &wide(), &passed);
+    }
+    let studio = Studio::start(&["--runs-dir".as_ref(), runs.path()]).await;
+    let Some(browser) = browser(&studio).await else {
+        return;
+    };
+    browser.open(&studio.link).await;
+
+    // The check itself: a page with a fault has one.
+    browser
+        .wait("document.querySelectorAll('tbody tr').length === 2")
+        .await;
+    browser
+        .value("document.body.append(new Image()) ?? (document.images[0].src = 'x.png')")
+        .await;
+    let planted = faults(&browser, &axe).await;
+    assert_eq!(planted[0][0], "image-alt", "{planted}");
+
+    let name = "localStorage.setItem('pybench-reviewer', 'ann')";
+    browser.value(name).await;
+    let pages = [
+        ("/", "document.querySelectorAll('tbody tr').length === 2"),
+        (
+            "/data/before",
+            "document.querySelectorAll('tbody tr').length === 3",
+        ),
+        (
+            "/data/before/2",
+            "document.querySelectorAll('.turn').length === 2",
+        ),
+        (
+            "/compare?a=before&b=after",
+            "document.querySelectorAll('tbody tr').length > 0",
+        ),
+        (
+            "/compare/pair?a=before&a_number=2&b=after&b_number=2",
+            "document.querySelectorAll('.turn').length === 2",
+        ),
+        (
+            "/review/before/2",
+            "document.querySelectorAll('.turn').length === 2",
+        ),
+    ];
+    for scheme in ["light", "dark"] {
+        browser.prefer(scheme).await;
+        for (path, ready) in pages {
+            browser.open("about:blank").await;
+            browser.open(&format!("{}{path}", studio.url)).await;
+            browser.wait(ready).await;
+            let found = faults(&browser, &axe).await;
+            assert_eq!(found, json!([]), "{path}, {scheme}");
+        }
+        // The keys, in a dialog above the last page.
+        browser.open(&format!("{}/data/before", studio.url)).await;
+        browser.wait(pages[1].1).await;
+        browser.keys("?").await;
+        browser
+            .wait("!!document.querySelector('[role=dialog]')")
+            .await;
+        let found = faults(&browser, &axe).await;
+        assert_eq!(found, json!([]), "keys, {scheme}");
+    }
+}

@@ -1,0 +1,361 @@
+//! A run with three workers while its servers fail, and while processes are killed: the bytes of a local run, no call paid
+//! twice but those in flight at a kill, and nothing left behind.
+//!
+//! `just soak cluster SECONDS SEED` repeats the test of random faults with the shares of faults that a bad day has.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use pybench_run::{Journal, ObjectServer, Profile, S3Store, Spent, Store, WorkerSettings};
+use pybench_testing::faults::{CuttingProxy, S3Faults, S3Proxy};
+use pybench_testing::postgres::SeparateServer;
+use pybench_testing::{s3, sessions};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rustix::process::Signal;
+
+use crate::kill::dataset;
+use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
+use crate::workers::{coordinator, drain, local_run, recipe, requests, signal, worker};
+
+const WORKERS: usize = 3;
+
+/// Time after which a run that does not end is a failure.
+const MAX_RUN: Duration = Duration::from_secs(600);
+
+/// Faults in one run of the test of random faults.
+const FAULTS: u32 = 6;
+
+/// Faults in one run of the soak.
+const SOAK_FAULTS: u32 = 20;
+
+/// A run's servers, each behind a proxy.
+struct Servers {
+    postgres: SeparateServer,
+    cutting: CuttingProxy,
+    store: ObjectServer,
+    s3: S3Proxy,
+    profile: PathBuf,
+}
+
+impl Servers {
+    /// `None`, and the test is skipped, if a server cannot be installed. Connections to PostgreSQL are cut after `mean` on
+    /// average.
+    fn start(folder: &Path, faults: S3Faults, mean: Duration, lease_seconds: u32) -> Option<Self> {
+        let (postgres, store) = (SeparateServer::start()?, s3::server()?);
+        let mut profile = Profile::load(postgres.profile()).unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, profile.postgres.port));
+        let cutting = CuttingProxy::start(address, mean, faults.seed);
+        let s3 = S3Proxy::start(store.endpoint.as_deref().unwrap(), faults);
+        profile.postgres.port = cutting.port();
+        profile.store = Some(ObjectServer {
+            endpoint: Some(s3.endpoint()),
+            // Less than the delay of slow answers.
+            timeout_seconds: u32::try_from(faults.delay.as_secs()).unwrap().max(2) - 1,
+            ..store.clone()
+        });
+        profile.workers = WorkerSettings {
+            lease_seconds,
+            ..WorkerSettings::default()
+        };
+        let path = folder.join("cluster.toml");
+        std::fs::write(&path, toml::to_string(&profile).unwrap()).unwrap();
+        Some(Self {
+            postgres,
+            cutting,
+            store,
+            s3,
+            profile: path,
+        })
+    }
+
+    /// Checks that the run left no lease, no worker, no call in flight and no upload.
+    fn assert_nothing_is_left(&self, fixture: &RunFixture) {
+        let pointer = std::fs::read_to_string(fixture.folder().join("journal.toml")).unwrap();
+        let pointer: toml::Table = toml::from_str(&pointer).unwrap();
+        let schema = pointer["schema"].as_str().unwrap();
+        for rows in [
+            "member",
+            "offer",
+            "call WHERE state = 'in_flight'",
+            "unit WHERE lease_until > 0",
+            "unit WHERE state <> 'done'",
+        ] {
+            let count = format!("SELECT COUNT(*) FROM \"{schema}\".{rows}");
+            assert_eq!(self.postgres.sql(&count), "0", "{rows} is left");
+        }
+        let store = S3Store::new(&self.store, schema).unwrap();
+        assert_eq!(store.end_uploads().unwrap(), 0, "an upload is left");
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{} cut connections; of {} requests to S3, {} failed and {} were late",
+            self.cutting.cuts(),
+            self.s3.requests(),
+            self.s3.errors(),
+            self.s3.slow()
+        )
+    }
+}
+
+fn spent(fixture: &RunFixture) -> Spent {
+    let journal = Journal::read_run(&fixture.folder()).unwrap();
+    journal.spent().unwrap()
+}
+
+/// Checks that a process that has ended left no session; its last ones end within a second.
+fn assert_no_session_is_left(pid: u32) {
+    let since = Instant::now();
+    while !sessions::left(pid).is_empty() && since.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(
+        sessions::left(pid),
+        Vec::<String>::new(),
+        "of process {pid}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failing_servers_change_nothing_and_cost_nothing() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let settings = tempfile::tempdir().unwrap();
+    let faults = S3Faults {
+        errors: 0.2,
+        slow: 0.03,
+        delay: Duration::from_secs(3),
+        seed: 7,
+    };
+    // Leases outlast the faults, so that no unit changes hands.
+    let mean = Duration::from_millis(700);
+    let Some(servers) = Servers::start(settings.path(), faults, mean, 60) else {
+        return;
+    };
+    let tasks = Arc::new(OnceLock::new());
+    let server = expert_endpoint(tasks.clone(), Duration::from_millis(150)).await;
+    let text = recipe(&openai(&server.base_url(), FREE), "");
+    let (expected, asked) = local_run(&server, &tasks, &text).await;
+
+    let shared = RunFixture::bare(&text);
+    let mut workers: Vec<Child> = (0..WORKERS)
+        .map(|_| worker(&shared, &servers.profile).spawn().unwrap())
+        .collect();
+    let mut coordinating = coordinator(&shared, &servers.profile).spawn().unwrap();
+    let status = coordinating.wait().unwrap();
+    assert!(status.success(), "{status}; {}", servers.describe());
+    assert!(dataset(&shared) == expected, "another dataset");
+    assert_eq!(
+        (server.calls().len(), requests(&server)),
+        (asked, asked as u64),
+        "a call is repeated"
+    );
+    for worker in &mut workers {
+        drain(worker);
+    }
+    servers.cutting.stop_cutting();
+    let spent = spent(&shared);
+    assert_eq!((spent.calls, spent.uncertain), (asked as u64, 0));
+    servers.assert_nothing_is_left(&shared);
+    for process in workers.iter().chain([&coordinating]) {
+        assert_no_session_is_left(process.id());
+    }
+    assert!(
+        servers.cutting.cuts() > 5 && servers.s3.errors() > 5,
+        "{}",
+        servers.describe()
+    );
+    eprintln!("{}", servers.describe());
+}
+
+/// What happens to a run at random moments.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    KillWorker,
+    /// A worker is silent for longer than its lease, and is continued.
+    SuspendWorker,
+    KillCoordinator,
+    RestartPostgres,
+    CrashPostgres,
+}
+
+const ALL_FAULTS: [Fault; 5] = [
+    Fault::KillWorker,
+    Fault::SuspendWorker,
+    Fault::KillCoordinator,
+    Fault::RestartPostgres,
+    Fault::CrashPostgres,
+];
+
+/// Seconds of a lease where processes are killed.
+const LEASE: u32 = 3;
+
+/// The processes of a run under faults.
+struct Processes<'a> {
+    fixture: &'a RunFixture,
+    servers: &'a Servers,
+    coordinator: Child,
+    workers: Vec<Child>,
+    /// Numbers of suspended workers, and when they are continued.
+    suspended: Vec<(usize, Instant)>,
+}
+
+impl<'a> Processes<'a> {
+    fn start(fixture: &'a RunFixture, servers: &'a Servers) -> Self {
+        let profile = &servers.profile;
+        Self {
+            fixture,
+            servers,
+            coordinator: coordinator(fixture, profile).spawn().unwrap(),
+            workers: (0..WORKERS)
+                .map(|_| worker(fixture, profile).spawn().unwrap())
+                .collect(),
+            suspended: Vec::new(),
+        }
+    }
+
+    fn meet(&mut self, fault: Fault, rng: &mut ChaCha8Rng) {
+        let (fixture, profile) = (self.fixture, &self.servers.profile);
+        let number = rng.random_range(0..WORKERS);
+        let is_suspended = self.suspended.iter().any(|(other, _)| *other == number);
+        match fault {
+            Fault::KillWorker => {
+                self.suspended.retain(|(other, _)| *other != number);
+                signal(&self.workers[number], Signal::KILL);
+                self.workers[number].wait().unwrap();
+                self.workers[number] = worker(fixture, profile).spawn().unwrap();
+            }
+            Fault::SuspendWorker if is_suspended => {}
+            Fault::SuspendWorker => {
+                signal(&self.workers[number], Signal::STOP);
+                let until = Instant::now() + Duration::from_secs(u64::from(LEASE) + 2);
+                self.suspended.push((number, until));
+            }
+            Fault::KillCoordinator => {
+                signal(&self.coordinator, Signal::KILL);
+                self.coordinator.wait().unwrap();
+                self.coordinator = coordinator(fixture, profile).spawn().unwrap();
+            }
+            Fault::RestartPostgres => self.servers.postgres.restart(),
+            Fault::CrashPostgres => self.servers.postgres.crash(),
+        }
+    }
+
+    /// Continues the workers whose time has come, or all.
+    fn continue_suspended(&mut self, all: bool) {
+        let now = Instant::now();
+        let workers = &self.workers;
+        self.suspended.retain(|(number, until)| {
+            let is_over = all || *until <= now;
+            if is_over {
+                signal(&workers[*number], Signal::CONT);
+            }
+            !is_over
+        });
+    }
+
+    /// Waits until the coordinator ends, while at most `count` faults happen; returns those that did.
+    fn run(&mut self, count: u32, rng: &mut ChaCha8Rng) -> Vec<Fault> {
+        let (since, mut met) = (Instant::now(), Vec::new());
+        let mut next = Instant::now() + Duration::from_secs(3);
+        loop {
+            if let Some(status) = self.coordinator.try_wait().unwrap() {
+                assert!(status.success(), "{status} after {met:?}");
+                self.continue_suspended(true);
+                return met;
+            }
+            assert!(since.elapsed() < MAX_RUN, "the run never ends; {met:?}");
+            self.continue_suspended(false);
+            if Instant::now() >= next && met.len() < count as usize {
+                let fault = ALL_FAULTS[rng.random_range(0..ALL_FAULTS.len())];
+                self.meet(fault, rng);
+                met.push(fault);
+                next = Instant::now() + Duration::from_millis(rng.random_range(500..3_000));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// A number in the environment.
+fn number_of(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is no number")),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_faults_change_nothing() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let seed = number_of("SOAK_SEED").unwrap_or_else(rand::random::<u64>);
+    let soak = number_of("SOAK_SECONDS").map(Duration::from_secs);
+    eprintln!("seed of the faults: {seed} (SOAK_SEED={seed} repeats them)");
+    let settings = tempfile::tempdir().unwrap();
+    let (faults, mean) = match soak {
+        Some(_) => (S3Faults::full(seed), Duration::from_secs(5)),
+        None => {
+            let faults = S3Faults {
+                errors: 0.05,
+                slow: 0.01,
+                delay: Duration::from_secs(3),
+                seed,
+            };
+            (faults, Duration::from_secs(2))
+        }
+    };
+    let Some(servers) = Servers::start(settings.path(), faults, mean, LEASE) else {
+        return;
+    };
+    let tasks = Arc::new(OnceLock::new());
+    let server = expert_endpoint(tasks.clone(), Duration::from_millis(700)).await;
+    let text = recipe(&openai(&server.base_url(), FREE), "");
+    let (expected, asked) = local_run(&server, &tasks, &text).await;
+
+    let (mut rng, since) = (ChaCha8Rng::seed_from_u64(seed), Instant::now());
+    loop {
+        server.forget();
+        let shared = RunFixture::bare(&text);
+        let mut processes = Processes::start(&shared, &servers);
+        let met = processes.run(soak.map_or(FAULTS, |_| SOAK_FAULTS), &mut rng);
+        let files = dataset(&shared);
+        assert_eq!(files.len(), expected.len(), "other files after {met:?}");
+        for (path, bytes) in &files {
+            let is_same = expected.get(path) == Some(bytes);
+            assert!(is_same, "{} differs after {met:?}", path.display());
+        }
+        assert_eq!(server.calls().len(), asked, "the same conversations");
+        for worker in &mut processes.workers {
+            drain(worker);
+        }
+        // The registrations of killed workers end, and whoever opens the journal next removes them.
+        std::thread::sleep(Duration::from_secs(u64::from(LEASE) + 1));
+        let before = requests(&server);
+        let again = coordinator(&shared, &servers.profile).output().unwrap();
+        assert!(again.status.success(), "{again:?}");
+        assert_eq!(requests(&server), before, "a call is paid after the end");
+        // Each request has a row of its own, those that were in flight at a fault included.
+        let spent = spent(&shared);
+        assert!(before <= spent.calls, "{before} requests, {spent:?}");
+        servers.assert_nothing_is_left(&shared);
+        for worker in &processes.workers {
+            assert_no_session_is_left(worker.id());
+        }
+        assert_no_session_is_left(processes.coordinator.id());
+        eprintln!(
+            "{met:?}: {before} requests for {asked} calls, {spent:?}; {}",
+            servers.describe()
+        );
+        if soak.is_none_or(|limit| since.elapsed() >= limit) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! A copy of a run in the bucket of its profile, made when the run ends: what `status`, `show`, `verify`, `publish` and others
+//! read where neither the run folder nor the server of its journal is within reach.
+//!
+//! `s3://BUCKET/PREFIX/NAME` holds files by digest, and a list of them for each time that the run has ended. Nothing is
+//! replaced; the last list counts.
+
+use std::fs::{self, File};
+use std::path::{Component, Path, PathBuf};
+
+use pybench_interpreter::default_cache_dir;
+use pybench_types::id::Digest;
+use serde::{Deserialize, Serialize};
+
+use crate::artifact_names::{CALLS, INCOMING, JOURNAL, MOVE, POINTER};
+use crate::journal::JournalPlace;
+use crate::store::{BucketPath, S3Store, Store, end_uploads};
+use crate::{Journal, NewFolder, RunError, RunFolder};
+
+/// Folder of the lists, whose names begin with their numbers.
+const LISTS: &str = "copies";
+
+/// Files of a run folder that belong to its processes; the journal is copied by itself.
+const NOT_COPIED: [&str; 7] = [
+    "lock",
+    JOURNAL,
+    "journal.sqlite-wal",
+    "journal.sqlite-shm",
+    CALLS,
+    POINTER,
+    MOVE,
+];
+
+/// Folder of content-addressed files, which are in the bucket already.
+const FILES: &str = "files";
+
+/// What a run folder held when the run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct CopyList {
+    files: Vec<CopiedFile>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct CopiedFile {
+    /// Path in the run folder.
+    path: String,
+    digest: Digest,
+}
+
+impl CopiedFile {
+    fn key(&self) -> String {
+        format!("blobs/{}/{}", &self.digest.as_str()[..2], self.digest)
+    }
+}
+
+impl RunFolder {
+    /// Copies the run to the bucket of its profile, if that names one: artifacts, dataset, report, and the journal as a SQLite
+    /// file. The run must have ended.
+    ///
+    /// # Errors
+    /// [`RunError::Store`] if the bucket cannot be written; the journal or a file cannot be read.
+    pub fn copy_to_bucket(&self) -> Result<(), RunError> {
+        let place = JournalPlace::of(self.root())?;
+        let name = self.root().file_name().unwrap_or_default();
+        let Some(store) = place.copies(&name.to_string_lossy())? else {
+            return Ok(());
+        };
+        // Of a process that was killed while it copied.
+        end_uploads(&store);
+        let temporary = tempfile::tempdir().map_err(RunError::io("a temporary folder"))?;
+        let journal = temporary.path().join(JOURNAL);
+        copy_journal(self.journal(), &journal)?;
+        let mut files = vec![put(&store, JOURNAL, &journal)?];
+        for path in copied_paths(self.root())? {
+            files.push(put(&store, &path, &self.root().join(&path))?);
+        }
+        files.sort();
+        let text = serde_json::to_vec_pretty(&CopyList { files })?;
+        let lists = store.list(LISTS)?;
+        let digest = Digest::of_bytes(&text);
+        if newest(&lists).is_some_and(|list| list.ends_with(digest.as_str())) {
+            return Ok(());
+        }
+        let list = temporary.path().join("list.json");
+        fs::write(&list, text).map_err(RunError::io(list.display().to_string()))?;
+        let number = newest(&lists).and_then(number_of).unwrap_or(0) + 1;
+        store.put(&format!("{LISTS}/{number:08}-{digest}"), &list)
+    }
+}
+
+/// The local copy of a run whose path is in a bucket, by name in `runs_dir` or by itself; `None` if neither is there.
+///
+/// # Errors
+/// [`RunError::BadInput`] if the bucket has no such run; [`RunError::Store`] if it cannot be read.
+pub(crate) fn fetch(run: &Path, runs_dir: &Path) -> Result<Option<PathBuf>, RunError> {
+    let by_name = || BucketPath::of(&runs_dir.join(run)).filter(|_| run.is_relative());
+    let Some(place) = BucketPath::of(run).or_else(by_name) else {
+        return Ok(None);
+    };
+    let store = place.store()?;
+    let lists = store.list(LISTS)?;
+    let Some(list) = newest(&lists) else {
+        return Err(RunError::BadInput(format!(
+            "{place}: there is no copy of a run; one is made when a run ends whose profile names this bucket and prefix"
+        )));
+    };
+    let id = Digest::of_json(&(place.to_string(), list));
+    let folder = default_cache_dir().join("run-copies").join(id.as_str());
+    let copy = folder.join(place.name());
+    if copy.is_dir() {
+        return Ok(Some(copy));
+    }
+    tracing::info!("fetching {place} into {}", copy.display());
+    let wrap = || RunError::io(folder.display().to_string());
+    let new = NewFolder::new(&folder).map_err(wrap())?;
+    let root = new.path().join(place.name());
+    for file in &read_list(&store, list, new.path())?.files {
+        let to = root.join(checked(&file.path)?);
+        if !store.fetch(&file.key(), &to)? || digest_of(&to)? != file.digest {
+            return Err(RunError::BadInput(format!(
+                "{place}: {} is missing or damaged in the bucket; run the command that made the run again to store it",
+                file.path
+            )));
+        }
+    }
+    match new.finish() {
+        // Another process was faster.
+        Err(_) if copy.is_dir() => {}
+        finished => finished.map_err(wrap())?,
+    }
+    Ok(Some(copy))
+}
+
+/// Copies a journal to a new SQLite file.
+fn copy_journal(journal: &Journal, path: &Path) -> Result<(), RunError> {
+    let copy = Journal::create(path)?;
+    journal.copy_to(&copy)?;
+    drop(copy);
+    match path.with_extension("sqlite-wal").exists() {
+        true => Err(RunError::Environment(format!(
+            "SQLite could not write its log into {}: is the disk full?",
+            path.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+fn put(store: &S3Store, path: &str, from: &Path) -> Result<CopiedFile, RunError> {
+    let file = CopiedFile {
+        path: path.to_owned(),
+        digest: digest_of(from)?,
+    };
+    store.put(&file.key(), from)?;
+    Ok(file)
+}
+
+fn digest_of(path: &Path) -> Result<Digest, RunError> {
+    let digest = File::open(path).and_then(Digest::of_reader);
+    digest.map_err(RunError::io(path.display().to_string()))
+}
+
+/// Paths of the files of a run folder that are copied.
+fn copied_paths(root: &Path) -> Result<Vec<String>, RunError> {
+    let (mut paths, mut folders) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(folder) = folders.pop() {
+        let full = root.join(&folder);
+        let wrap = || RunError::io(full.display().to_string());
+        for entry in fs::read_dir(&full).map_err(wrap())? {
+            let entry = entry.map_err(wrap())?;
+            let kind = entry.file_type().map_err(wrap())?;
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
+            let path = folder.join(&name);
+            let is_top = folder.as_os_str().is_empty();
+            if name.starts_with('.') || (is_top && is_not_copied(&name)) {
+                continue;
+            }
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_file() {
+                paths.push(path.to_string_lossy().into_owned());
+            }
+        }
+    }
+    Ok(paths)
+}
+
+/// Whether a file or folder at the top of a run folder is left out.
+fn is_not_copied(name: &str) -> bool {
+    name == FILES || NOT_COPIED.contains(&name) || name.starts_with(INCOMING)
+}
+
+/// The last list; their keys are sorted.
+fn newest(lists: &[String]) -> Option<&str> {
+    lists.last().map(String::as_str)
+}
+
+/// The number of a list, from its key.
+fn number_of(list: &str) -> Option<u64> {
+    let name = list.rsplit('/').next()?;
+    name.split('-').next()?.parse().ok()
+}
+
+fn read_list(store: &S3Store, key: &str, folder: &Path) -> Result<CopyList, RunError> {
+    let path = folder.join("list.json");
+    let wrap = || RunError::io(path.display().to_string());
+    if !store.fetch(key, &path)? {
+        return Err(RunError::Store(format!(
+            "{}: {key} was deleted while the run was read",
+            store.describe()
+        )));
+    }
+    let text = fs::read(&path).map_err(wrap())?;
+    fs::remove_file(&path).map_err(wrap())?;
+    let list = serde_json::from_slice(&text);
+    list.map_err(|error| {
+        RunError::BadInput(format!(
+            "{}: {key} is no list of a run: {error}",
+            store.describe()
+        ))
+    })
+}
+
+/// A path that stays within the run folder.
+fn checked(path: &str) -> Result<&Path, RunError> {
+    let parts = Path::new(path).components();
+    let is_inside = |part| matches!(part, Component::Normal(_));
+    match !path.is_empty() && parts.clone().all(is_inside) {
+        true => Ok(Path::new(path)),
+        false => Err(RunError::BadInput(format!(
+            "{path:?} in the list of a run is no path inside of it"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_processes_is_not_copied() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = RunFolder::open(root.path(), "seed = 1\n").unwrap();
+        folder.store().put(b"abc").unwrap();
+        folder.write("tasks.jsonl", b"{}\n").unwrap();
+        folder.write("dataset/data/train.parquet", b"rows").unwrap();
+        folder.write("dataset/files/ab/abcd", b"input").unwrap();
+        folder.write(".unfinished", b"").unwrap();
+        folder.write("journal.incoming.sqlite-wal", b"").unwrap();
+        let mut paths = copied_paths(root.path()).unwrap();
+        paths.sort();
+        let expected = [
+            "dataset/data/train.parquet",
+            "dataset/files/ab/abcd",
+            "recipe.toml",
+            "tasks.jsonl",
+        ];
+        assert_eq!(paths, expected);
+        let copy = root.path().join("copy.sqlite");
+        folder.journal().enqueue("s", ["a"]).unwrap();
+        copy_journal(folder.journal(), &copy).unwrap();
+        let copied = Journal::open_read_only(&copy).unwrap();
+        assert_eq!(copied.summary("s").unwrap().pending, 1);
+    }
+
+    #[test]
+    fn a_list_names_only_files_inside_of_the_run() {
+        assert!(checked("dataset/data/a.parquet").is_ok());
+        for bad in ["", "/etc/passwd", "../a", "a/../../b", "."] {
+            assert!(checked(bad).is_err(), "{bad}");
+        }
+        assert_eq!(number_of("copies/00000012-0f0f"), Some(12));
+        assert_eq!(
+            newest(&["copies/1-a".into(), "copies/2-b".into()]),
+            Some("copies/2-b")
+        );
+    }
+}

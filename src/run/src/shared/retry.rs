@@ -1,0 +1,49 @@
+//! Failed units that a person wants to be tried again, alone and at once.
+
+use std::collections::BTreeMap;
+
+use super::announcement::Round;
+use crate::{FailureKind, Journal, RunError};
+
+/// Failed units of a stage that are pending again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retried {
+    pub stage: String,
+    pub units: u64,
+    /// Whether they are offered to the processes that work on the stage now; otherwise, the next command makes them.
+    pub offered: bool,
+}
+
+/// Makes failed units pending again: of one stage and of one kind of failure, if these are given.
+///
+/// # Errors
+/// The journal cannot be accessed.
+pub fn retry_failed(
+    journal: &Journal,
+    stage: Option<&str>,
+    kind: Option<FailureKind>,
+) -> Result<Vec<Retried>, RunError> {
+    let mut items: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for unit in journal.failures()? {
+        let is_wanted = stage.is_none_or(|stage| stage == unit.stage)
+            && kind.is_none_or(|kind| kind == unit.failure.kind);
+        if unit.last && is_wanted {
+            items.entry(unit.stage).or_default().push(unit.item);
+        }
+    }
+    let round = Round::announced(journal)?;
+    let mut retried = Vec::new();
+    for (stage, items) in items {
+        let units = journal.retry_items(&stage, &items)?;
+        let round = round.as_ref().filter(|round| round.stage == stage);
+        if let Some(round) = round {
+            journal.offer(&round.id, &stage, &items)?;
+        }
+        retried.push(Retried {
+            offered: round.is_some(),
+            stage,
+            units,
+        });
+    }
+    Ok(retried)
+}
