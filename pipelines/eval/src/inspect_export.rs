@@ -43,7 +43,7 @@ pub struct ExportArgs {
 ///
 /// # Errors
 /// [`RunError::BadInput`] for records that cannot be read or merged; I/O errors.
-pub fn run_export(args: &ExportArgs) -> Result<(), RunError> {
+pub(crate) fn run_export(args: &ExportArgs) -> Result<(), RunError> {
     let evaluation = read(&args.runs)?;
     let records: Vec<PathBuf> = args.runs.iter().map(|run| records_path(run)).collect();
     let stores = records
