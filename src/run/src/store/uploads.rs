@@ -10,7 +10,7 @@ use object_store::client::{HttpConnector, HttpRequestBody, ReqwestConnector};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path as Location;
 use object_store::signer::Signer;
-use object_store::{ClientOptions, CredentialProvider, Error};
+use object_store::{ClientOptions, Error};
 
 use super::failure::StoreError;
 
