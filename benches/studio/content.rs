@@ -62,7 +62,7 @@ fn needle(rows: u64) -> u64 {
 }
 
 fn category(number: u64, rows: u64) -> String {
-    match number >= first_rare(rows) && number % 1000 == 0 {
+    match number >= first_rare(rows) && number.is_multiple_of(1000) {
         true => "rare".to_owned(),
         false => format!("category {}", number % 12),
     }
@@ -128,8 +128,8 @@ fn sample(number: u64, rows: u64) -> LogSample {
         ],
         scores: vec![LogScore {
             name: "strict".to_owned(),
-            value: if number % 3 == 0 { "I" } else { "C" }.to_owned(),
-            passed: Some(number % 3 != 0),
+            value: if number.is_multiple_of(3) { "I" } else { "C" }.to_owned(),
+            passed: Some(!number.is_multiple_of(3)),
             answer: String::new(),
             explanation: String::new(),
         }],

@@ -4,7 +4,7 @@ import sys
 
 from inspect_ai import Task, eval
 from inspect_ai.dataset import Sample
-from inspect_ai.model import ModelOutput, get_model
+from inspect_ai.model import ModelOutput, ModelUsage, get_model
 from inspect_ai.scorer import Score, Target, mean, match, scorer
 from inspect_ai.solver import TaskState, generate, use_tools
 from inspect_ai.tool import tool
@@ -35,8 +35,11 @@ def unscored():
 def outputs():
     for number, answer in [(1, "The answer is 2"), (2, "<b>five</b>")]:
         arguments = {"x": number, "y": number}
-        yield ModelOutput.for_tool_call("mockllm/model", "add", arguments, content=f"I add {number}.")
-        yield ModelOutput.from_content("mockllm/model", answer)
+        call = ModelOutput.for_tool_call("mockllm/model", "add", arguments, content=f"I add {number}.")
+        for output in (call, ModelOutput.from_content("mockllm/model", answer)):
+            # Without its counts inspect_ai downloads a tokenizer to count them.
+            output.usage = ModelUsage(input_tokens=20, output_tokens=5, total_tokens=25)
+            yield output
 
 
 folder, formats = sys.argv[1], sys.argv[2:]
