@@ -50,8 +50,8 @@ pub fn uncounted(journal: &Journal, recipe: &Recipe) -> Result<HashSet<CompactDi
 mod tests {
     use super::*;
 
-    const RECIPE: &str = "name = 'r'\nteacher = { kind = 'expert' }\n\n[[crawl.sources]]\nsource = 'local'\npath = \
-                          'files'\nlicense = 'CC0-1.0'\n";
+    const RECIPE: &str = "name = 'r'\nteacher = { kind = 'expert' }\n\n[query]\ntasks = 4\n\n\
+                          [[crawl.sources]]\nsource = 'local'\npath = 'files'\nlicense = 'CC0-1.0'\n";
 
     #[test]
     fn tasks_are_added_and_count_only_with_a_goal() {
