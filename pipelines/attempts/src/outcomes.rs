@@ -1,13 +1,14 @@
 //! The outcomes of a run's attempts, as far as planning and selection need them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use pybench_checks::selection::{Selection, TrajectoryFeatures, select};
 use pybench_run::artifacts::stage::{GRADE, ROLLOUT};
+use pybench_run::benchmark_tasks;
 use pybench_run::{
-    FailureKind, Goal, Grade, Journal, RunError, StageSummary, UnitFailure, UnitState,
+    FailureKind, Goal, Grade, Journal, Recipe, RunError, StageSummary, UnitFailure, UnitState,
 };
-use pybench_types::id::Digest;
+use pybench_types::id::{CompactDigest, Digest};
 use pybench_types::trajectory::{Trajectory, Verdict};
 
 use crate::AttemptStage;
@@ -50,6 +51,8 @@ pub struct KnownOutcomes {
     /// For each attempt: 0 if its outcome is unknown, 1 if it failed, otherwise 2 plus the index in `graded`.
     states: Vec<u32>,
     graded: Vec<GradedAttempt>,
+    /// Tasks whose rows do not count toward the goal.
+    uncounted: HashSet<CompactDigest>,
 }
 
 /// A graded attempt, and whether its findings pass.
@@ -64,7 +67,17 @@ impl KnownOutcomes {
         Self {
             states: vec![0; stage.len()],
             graded: Vec::new(),
+            uncounted: HashSet::new(),
         }
+    }
+
+    /// Reads the tasks whose rows do not count toward the goal of the recipe.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn read_uncounted(&mut self, journal: &Journal, recipe: &Recipe) -> Result<(), RunError> {
+        self.uncounted = benchmark_tasks::uncounted(journal, recipe)?;
+        Ok(())
     }
 
     /// Reads the outcomes of all attempts.
@@ -135,7 +148,7 @@ impl KnownOutcomes {
         Some((&graded.features, graded.accepted))
     }
 
-    /// The number of dataset rows that these attempts give.
+    /// The number of dataset rows that these attempts give, as far as they count toward the goal.
     pub fn rows(&self, grade: &Grade, goal: &Goal, attempts: &[usize]) -> usize {
         self.select(grade, goal, attempts).rows
     }
@@ -143,6 +156,6 @@ impl KnownOutcomes {
     /// Which of the graded ones of these attempts become rows.
     pub fn select(&self, grade: &Grade, goal: &Goal, attempts: &[usize]) -> Selection {
         let graded = attempts.iter().filter_map(|attempt| self.graded(*attempt));
-        select(grade, goal, graded)
+        select(grade, goal, &self.uncounted, graded)
     }
 }

@@ -146,7 +146,9 @@ pub fn single_round(context: &RunContext, stage: &AttemptStage) -> bool {
 pub fn plan_run(context: &RunContext, stage: &AttemptStage) -> Result<Plan, RunError> {
     let mut known = KnownOutcomes::new(stage);
     if !single_round(context, stage) && context.mode == Mode::Full {
-        known.read_journal(context.folder.journal(), stage)?;
+        let journal = context.folder.journal();
+        known.read_journal(journal, stage)?;
+        known.read_uncounted(journal, &context.recipe)?;
     }
     Ok(plan_with(context, stage, &known))
 }

@@ -10,6 +10,7 @@ use pybench_checks::Checker;
 use pybench_datasets::decontaminate::fingerprints;
 use pybench_interpreter::Interpreter;
 use pybench_interpreter::{InterpreterChoice, default_cache_dir};
+use pybench_net::git_origin::own_checkout;
 use pybench_run::cli::{self, LogArgs, Process};
 use pybench_run::project::{default_runs_dir, find_recipe, invocation, project_root};
 use pybench_run::run_selection::{recommend, run_argument};
@@ -26,9 +27,9 @@ use super::record::Evaluation;
 use super::report;
 use super::run::artifacts::copy;
 use super::run::{AgentChoice, EvalRecipe, RESULTS, Setup, dry_run, run};
-use super::suite::{AuditOptions, Selection, Suite, SuiteEnv};
+use super::suite::{AuditOptions, Origin, Selection, Suite, SuiteEnv};
 use super::suites::pybench::upstream::Upstream;
-use super::suites::pybench::{PyBench, SUITE as PYBENCH};
+use super::suites::pybench::{self, PyBench, SUITE as PYBENCH};
 use super::suites::{Entry, Place, entry};
 use super::terminal;
 
@@ -134,6 +135,9 @@ pub struct RunArgs {
     /// Maximum number of tokens [default: budget of the recipe]
     #[arg(long, value_name = "N")]
     pub tokens: Option<u64>,
+    /// Download the benchmarks of the recipe that are not on this machine, as `fetch` does
+    #[arg(long)]
+    pub fetch: bool,
     /// Override a key of the recipe, such as rollout.samples=4; can be given several times
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -211,7 +215,7 @@ pub fn main(args: EvalArgs) -> std::process::ExitCode {
 pub async fn run_command(args: EvalArgs, process: Process) -> Result<(), RunError> {
     match args.command {
         None if args.run.dry_run => {
-            let setup = open(&args.run, &process)?;
+            let setup = open(&args.run, &process).await?;
             cli::print_beside(&process.progress, &dry_run(&setup).await?)
         }
         None => evaluate(args.run, &process).await.map(|_| ()),
@@ -230,12 +234,37 @@ async fn fetch_suite(args: &FetchArgs) -> Result<(), RunError> {
     let cached = || origin.checkout_dir(&default_cache_dir());
     let folder = args.into.clone().unwrap_or_else(cached);
     let repository = args.repository.as_deref().unwrap_or(origin.repository);
-    println!("{repository}\nlicense: {}", origin.license);
-    origin.fetch(repository, &folder).await?;
-    let (shown, commit) = (folder.display(), origin.commit);
-    println!("{shown}: commit {commit}, all files verified");
+    download(origin, repository, &folder).await?;
     if args.suite == PYBENCH {
         print_missing(&folder)?;
+    }
+    Ok(())
+}
+
+/// Prints the license of a benchmark and downloads its files.
+async fn download(origin: &Origin, repository: &str, folder: &Path) -> Result<(), RunError> {
+    println!("{repository}\nlicense: {}", origin.license);
+    origin.fetch(repository, folder).await?;
+    let (shown, commit) = (folder.display(), origin.commit);
+    println!("{shown}: commit {commit}, all files verified");
+    Ok(())
+}
+
+/// Downloads the benchmarks of a recipe that are not on this machine. Those for which the user names a checkout are left
+/// alone.
+async fn fetch_missing(args: &RunArgs, recipe: &EvalRecipe, root: &Path) -> Result<(), RunError> {
+    for name in &recipe.suites {
+        let entry = entry(name).map_err(RunError::BadInput)?;
+        let task_path = args.task_path.as_deref();
+        let is_here = open_suite(entry, &args.common, task_path, Some(root)).is_ok();
+        let is_named = match entry.origin.cache == pybench::ORIGIN.cache {
+            true => args.common.pybench.is_some(),
+            false => own_checkout(name).is_some(),
+        };
+        if !is_here && !is_named {
+            let folder = entry.origin.checkout_dir(&default_cache_dir());
+            download(entry.origin, entry.origin.repository, &folder).await?;
+        }
     }
     Ok(())
 }
@@ -425,10 +454,9 @@ async fn write_fingerprints(args: &FingerprintArgs, process: &Process) -> Result
     Ok(())
 }
 
-/// Opens the recipe, the suite, the sandbox and the run folder that the arguments describe.
-fn open(args: &RunArgs, process: &Process) -> Result<Setup, RunError> {
-    let root = project_root(Path::new("."));
-    let mut recipe = load_recipe(args, root.as_deref())?;
+/// The recipe, as the arguments change it.
+fn changed_recipe(args: &RunArgs, root: Option<&Path>) -> Result<EvalRecipe, RunError> {
+    let mut recipe = load_recipe(args, root)?;
     if !args.set.is_empty() {
         let (name, text) = (format!("{} with --set", recipe.name), recipe.to_toml()?);
         recipe = EvalRecipe::parse(&name, &apply_sets(&name, &text, &args.set)?)?;
@@ -442,7 +470,17 @@ fn open(args: &RunArgs, process: &Process) -> Result<Setup, RunError> {
     recipe.regenerate = args.common.regenerate.or(recipe.regenerate);
     recipe.budget.usd = args.usd.or(recipe.budget.usd);
     recipe.budget.tokens = args.tokens.or(recipe.budget.tokens);
+    Ok(recipe)
+}
+
+/// Opens the recipe, the suite, the sandbox and the run folder that the arguments describe.
+async fn open(args: &RunArgs, process: &Process) -> Result<Setup, RunError> {
+    let root = project_root(Path::new("."));
+    let mut recipe = changed_recipe(args, root.as_deref())?;
     let root = root.unwrap_or_else(|| PathBuf::from("."));
+    if args.fetch {
+        fetch_missing(args, &recipe, &root).await?;
+    }
     if recipe.checkpoints {
         add_checkpoints(&mut recipe, &root);
     }
@@ -473,7 +511,7 @@ fn open(args: &RunArgs, process: &Process) -> Result<Setup, RunError> {
 /// # Errors
 /// The errors of [`run`].
 pub async fn evaluate(args: RunArgs, process: &Process) -> Result<Evaluation, RunError> {
-    let setup = open(&args, process)?;
+    let setup = open(&args, process).await?;
     let evaluation = run(&setup).await?;
     if let Some(path) = &args.output_path {
         copy(

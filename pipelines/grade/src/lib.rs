@@ -22,6 +22,7 @@ use pybench_checks::selection::{TrajectoryFeatures, select};
 use pybench_interpreter::Interpreter;
 use pybench_run::artifacts::stage::{GRADE, ROLLOUT};
 use pybench_run::artifacts::{Index, TASKS, TRAJECTORIES, VERDICTS};
+use pybench_run::benchmark_tasks;
 use pybench_run::{
     ContentStore, Failure, FailureKind, Filter, FoldedLog, Items, Journal, RunContext, RunError,
     RunFolder, Stage, StageSummary, UnitState,
@@ -177,7 +178,9 @@ pub fn stage(context: &RunContext) -> Result<Arc<dyn Stage>, RunError> {
 pub fn write(context: &RunContext, graded: &[(&TrajectoryFeatures, bool)]) -> Result<(), RunError> {
     let (folder, recipe) = (&context.folder, &context.recipe);
     let journal = folder.journal();
-    let selection = select(&recipe.grade, &recipe.goal, graded.iter().copied());
+    let uncounted = benchmark_tasks::uncounted(journal, recipe)?;
+    let graded_attempts = graded.iter().copied();
+    let selection = select(&recipe.grade, &recipe.goal, &uncounted, graded_attempts);
     let mut summary = VerdictSummary::new(graded);
     let verdicts = graded.iter().enumerate().filter_map(|(at, (features, _))| {
         let id = Digest::from(features.id);

@@ -1,6 +1,6 @@
 //! The rows of a run: its accepted trajectories, read from the artifacts one at a time, and those that people edited.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pybench_checks::count_rejection;
@@ -251,6 +251,19 @@ impl AcceptedRows {
                 (edit.trajectory, edit.verdict)
             }
         })
+    }
+
+    /// The tasks of the rows that match.
+    ///
+    /// # Errors
+    /// An artifact is invalid.
+    pub(crate) fn matching_tasks(
+        &self,
+        matches: &BenchmarkMatches,
+    ) -> Result<BTreeSet<Digest>, RunError> {
+        let rows = matches.matches.iter().map(|found| self.rows[found.row]);
+        rows.map(|row| Ok(self.tasks.read(row.task as usize)?.id))
+            .collect()
     }
 
     /// Leaves out the rows that match.

@@ -22,7 +22,7 @@ use pybench_run::artifacts::stage::SHARD;
 use pybench_run::local::StageClock;
 use pybench_run::project::invocation;
 use pybench_run::run_selection::run_argument;
-use pybench_run::{ModelChoice, Recipe, RunContext, RunError, RunFolder};
+use pybench_run::{ModelChoice, Recipe, RunContext, RunError, RunFolder, benchmark_tasks};
 use pybench_types::human_edit::HUMAN_EDITED;
 
 /// For `--help`.
@@ -41,7 +41,7 @@ pub const HUMAN_PREFERENCES: &str = "human-preferences";
 ///
 /// # Errors
 /// [`RunError::Incomplete`], after everything is written, if fewer trajectories were accepted than the recipe
-/// requests; errors of the disk.
+/// requests, not counting those that match benchmarks and are left out; errors of the disk.
 pub async fn run(context: &RunContext) -> Result<(), RunError> {
     let clock = StageClock::start(context.folder.clone(), SHARD)?;
     let (folder, recipe) = (context.folder.clone(), context.recipe.clone());
@@ -59,11 +59,7 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     clock.save()?;
     let recipe = &context.recipe;
     let requested = recipe.goal.accept.unwrap_or(0).max(recipe.grade.at_least);
-    let accepted = match written.benchmarks.action {
-        MatchAction::Dropped => written.benchmarks.rows,
-        _ => written.split.assignments.len(),
-    };
-    check_row_count(&context.folder, requested, accepted)
+    check_row_count(&context.folder, requested, &written)
 }
 
 /// Names the rows that match benchmarks.
@@ -114,11 +110,24 @@ fn log_scrubbing(written: &WrittenDataset) {
     }
 }
 
-fn check_row_count(folder: &RunFolder, requested: usize, accepted: usize) -> Result<(), RunError> {
+fn check_row_count(
+    folder: &RunFolder,
+    requested: usize,
+    written: &WrittenDataset,
+) -> Result<(), RunError> {
+    let accepted = written.split.assignments.len();
     if accepted < requested {
         let (pybench, run) = (invocation(), run_argument(folder.root()));
+        let left_out = match written.benchmarks.action {
+            MatchAction::Dropped => written.benchmarks.matches.len(),
+            MatchAction::Allowed | MatchAction::Reported => 0,
+        };
+        let matching = match left_out {
+            0 => String::new(),
+            count => format!(", beside {count} that match benchmarks and are left out"),
+        };
         return Err(RunError::Incomplete(format!(
-            "{accepted} trajectories were accepted, but the recipe requests {requested}; `{pybench} status {run}` \
+            "{accepted} trajectories were accepted{matching}, but the recipe requests {requested}; `{pybench} status {run}` \
              shows why the others were rejected; to write more tasks, start a new run with `--set \
              query.tasks=N --run NAME`"
         )));
@@ -138,6 +147,7 @@ fn write(folder: &Arc<RunFolder>, recipe: &Recipe) -> Result<WrittenDataset, Run
         false => MatchAction::Dropped,
     };
     if benchmarks.action == MatchAction::Dropped {
+        benchmark_tasks::add(folder.journal(), rows.matching_tasks(&benchmarks)?)?;
         rows.drop_matching(&benchmarks);
     }
     let about = about(folder, recipe, &rows, benchmarks)?;

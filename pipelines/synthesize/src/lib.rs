@@ -12,7 +12,7 @@ use pybench_interpreter::make_environment;
 use pybench_net::pypi::find_uv;
 use pybench_run::project::invocation;
 use pybench_run::run_selection::{RunSelection, recommend, run_argument, stage_command};
-use pybench_run::{Journal, Mode, ModelChoice, RunContext, RunError};
+use pybench_run::{Journal, Mode, ModelChoice, RunContext, RunError, benchmark_tasks};
 use serde_json::json;
 
 use crate::status::{Funnel, StageStatus};
@@ -52,14 +52,14 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
         let dropped = wrong_tasks(journal)?.len();
         scheduler::run(context).await?;
         let wrong = wrong_tasks(journal)?.len() - dropped;
-        if wrong == 0 {
-            break;
+        if wrong > 0 {
+            tracing::warn!(
+                "{wrong} tasks are dropped, since their references fail; others take their places"
+            );
+        } else if write_dataset(context).await? {
+            return Ok(());
         }
-        tracing::warn!(
-            "{wrong} tasks are dropped, since their references fail; others take their places"
-        );
     }
-    write_dataset(context).await
 }
 
 /// Makes and grades attempts at the tasks of a run, and writes the dataset and the report.
@@ -68,8 +68,12 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
 /// As [`run`], for a run whose tasks are written.
 pub async fn solve(context: &RunContext) -> Result<(), RunError> {
     let context = &with_queue(context).await?;
-    scheduler::run(context).await?;
-    write_dataset(context).await
+    loop {
+        scheduler::run(context).await?;
+        if write_dataset(context).await? {
+            return Ok(());
+        }
+    }
 }
 
 /// The context with the queue that the profile names.
@@ -84,15 +88,30 @@ async fn with_queue(context: &RunContext) -> Result<RunContext, RunError> {
     })
 }
 
-async fn write_dataset(context: &RunContext) -> Result<(), RunError> {
+/// Writes the dataset and the report. Returns `false`, without a report, if the goal is missed because the dataset leaves out
+/// rows that match benchmarks: other attempts are to be made.
+///
+/// # Errors
+/// As [`run`].
+async fn write_dataset(context: &RunContext) -> Result<bool, RunError> {
+    let journal = context.folder.journal();
+    let known = benchmark_tasks::read(journal)?.len();
     let sharded = shard::run(context).await;
+    let found = benchmark_tasks::read(journal)?.len() - known;
+    let is_short = matches!(sharded, Err(RunError::Incomplete(_)));
+    if is_short && found > 0 && context.recipe.goal.accept.is_some() {
+        tracing::info!(
+            "{found} more tasks match benchmarks; attempts at other tasks replace the rows that are left out"
+        );
+        return Ok(false);
+    }
     // Write the report even if there are fewer rows than requested.
     if let Ok(()) | Err(RunError::Incomplete(_)) = sharded {
         finish(context)?;
         context.folder.copy_to_bucket()?;
     }
     context.folder.end_uploads();
-    sharded
+    sharded.map(|()| true)
 }
 
 /// Makes the Python environment of sessions if it is missing.
@@ -135,7 +154,7 @@ fn finish(context: &RunContext) -> Result<(), RunError> {
     context.progress.suspend(|| status::print(&summary))?;
     // Failed attempts do not matter if the requested number of rows is reached.
     match context.recipe.goal.accept {
-        Some(goal) if funnel.accepted >= goal as u64 => Ok(()),
+        Some(goal) if funnel.accepted.saturating_sub(funnel.left_out()) >= goal as u64 => Ok(()),
         _ => check_complete(context.folder.journal(), &funnel),
     }
 }

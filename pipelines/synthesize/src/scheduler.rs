@@ -68,6 +68,8 @@ impl Rounds<'_> {
         if !single {
             let journal = self.context.folder.journal();
             self.outcomes.read_journal(journal, self.stage)?;
+            self.outcomes
+                .read_uncounted(journal, &self.context.recipe)?;
         }
         loop {
             let plan = plan_with(&self.context, self.stage, &self.outcomes);

@@ -92,6 +92,16 @@ pub struct Funnel {
     pub warnings: Vec<String>,
 }
 
+impl Funnel {
+    /// Number of accepted trajectories that the dataset leaves out, because they match benchmarks.
+    pub(crate) fn left_out(&self) -> u64 {
+        match self.contaminated_allowed {
+            true => 0,
+            false => self.contaminated.iter().map(|found| found.count).sum(),
+        }
+    }
+}
+
 /// Units and time of a stage.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StageStatus {

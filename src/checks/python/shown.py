@@ -90,6 +90,38 @@ class Shown:
                     return number
         return None
 
+    def clusters(self, rows):
+        """Fail unless about so many points stand in two colors or more that lie apart, perhaps with a center for each color."""
+        for number, _ in self.of("scatter"):
+            points, colors = self._colored_points(number)
+            sizes = {color: colors.count(color) for color in set(colors)}
+            centers = sum(n for n in sizes.values() if n == len(points) - rows and n <= 12)
+            if not 50 <= len(points) - centers <= rows or not 2 <= len(sizes) <= 15:
+                continue
+            xy = np.array(points, float)
+            spread = xy.std(axis=0)
+            xy = xy / np.where(spread > 0, spread, 1)
+            labels = np.array([sorted(sizes).index(color) for color in colors])
+            around = [np.linalg.norm(xy[labels == k] - xy[labels == k].mean(axis=0), axis=1).mean() for k in range(len(sizes))]
+            within = sum(distance * (labels == k).mean() for k, distance in enumerate(around))
+            whole = np.linalg.norm(xy - xy.mean(axis=0), axis=1).mean()
+            if within < 0.92 * whole:
+                if len(set(points)) <= 0.5 * len(points):
+                    raise Fail("most points lie upon each other")
+                return
+        self.need(False, f"about {rows} points in two colors or more that lie apart")
+
+    def _colored_points(self, number):
+        """The points of an axes, and the color of each."""
+        points, colors = [], []
+        for item in self.record["axes"][number]["points"]:
+            faces = item["faces"]
+            for at, (x, y) in enumerate(zip(item["x"], item["y"])):
+                if x is not None and y is not None:
+                    points.append((x, y))
+                    colors.append(tuple(np.round(faces[at if len(faces) == len(item["x"]) else 0], 2)))
+        return points, colors
+
     def pie(self, shares, atol=0.005):
         """The number of the axes whose wedges have these names and shares of the whole."""
         for number, chart in self.of("pie"):

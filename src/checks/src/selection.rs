@@ -1,7 +1,7 @@
 //! Selects which accepted trajectories become rows: no duplicate conversations, the best sample of each
 //! task, a share of repairs, and at most the requested number. Ties follow item order.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use pybench_run::{Filter, Goal, Grade, Keep};
 use pybench_types::id::{CompactDigest, Digest};
@@ -80,7 +80,7 @@ pub struct Selection {
     duplicates: bool,
     /// The others are kept as they are. By position in the list of candidates.
     rejections: HashMap<usize, Rejection>,
-    /// Number of rows.
+    /// Number of rows that count toward the goal.
     pub rows: usize,
 }
 
@@ -114,10 +114,12 @@ impl Selection {
     }
 }
 
-/// Chooses among graded trajectories in item order, each with whether its findings pass.
+/// Chooses among graded trajectories in item order, each with whether its findings pass. Rows of the tasks in `uncounted` do
+/// not count toward the goal, because the dataset leaves them out.
 pub fn select<'a>(
     grade: &Grade,
     goal: &Goal,
+    uncounted: &HashSet<CompactDigest>,
     candidates: impl Iterator<Item = (&'a TrajectoryFeatures, bool)>,
 ) -> Selection {
     let accepted = candidates
@@ -133,17 +135,29 @@ pub fn select<'a>(
     if goal.keep != Keep::All {
         best_of_each_task(goal, &mut left, &mut rejections);
     }
-    if let Some(limit) = goal.accept
-        && limit < left.len()
-    {
-        let beyond = left.drain(limit..);
+    let counts =
+        |(_, features): &&(usize, &TrajectoryFeatures)| !uncounted.contains(&features.task);
+    if let Some(limit) = goal.accept {
+        let kept = rows_until(limit, &left, counts);
+        let beyond = left.drain(kept..);
         rejections.extend(beyond.map(|(at, _)| (at, Rejection::Enough(limit))));
     }
     Selection {
         duplicates,
         rejections,
-        rows: left.len(),
+        rows: left.iter().filter(counts).count(),
     }
+}
+
+/// How many rows come before the first one that is not needed, as `limit` rows before it count.
+fn rows_until<T>(limit: usize, rows: &[T], counts: impl Fn(&&T) -> bool) -> usize {
+    let mut counted = 0;
+    let needed = rows.iter().take_while(|row| {
+        let needed = counted < limit;
+        counted += usize::from(counts(row));
+        needed
+    });
+    needed.count()
 }
 
 fn reject_duplicates<'a>(
@@ -244,7 +258,7 @@ mod tests {
         verdicts: &mut [Verdict],
     ) {
         let accepted = verdicts.iter().map(|verdict| verdict.accepted);
-        let selection = select(grade, goal, features.iter().zip(accepted));
+        let selection = select(grade, goal, &HashSet::new(), features.iter().zip(accepted));
         for (at, verdict) in verdicts.iter_mut().enumerate() {
             selection.apply(at, verdict);
         }
@@ -325,6 +339,28 @@ mod tests {
             ..Goal::default()
         };
         assert_eq!(rows(&goal, &samples, &[true; 4]), [0, 2]);
+    }
+
+    #[test]
+    fn rows_that_the_dataset_leaves_out_do_not_count_toward_the_goal() {
+        let samples: Vec<_> = (0..5).map(|n| features(n, n, 1, 1, false)).collect();
+        let goal = Goal {
+            accept: Some(2),
+            ..Goal::default()
+        };
+        let select = |uncounted: &[usize]| {
+            let uncounted = uncounted.iter().map(|at| samples[*at].task).collect();
+            let candidates = samples.iter().map(|features| (features, true));
+            let selection = select(&Grade::default(), &goal, &uncounted, candidates);
+            let kept = (0..5).filter(|at| !selection.rejections.contains_key(at));
+            (selection.rows, kept.collect::<Vec<_>>())
+        };
+        assert_eq!(select(&[]), (2, vec![0, 1]));
+        assert_eq!(select(&[0]), (2, vec![0, 1, 2]));
+        assert_eq!(select(&[1, 2]), (2, vec![0, 1, 2, 3]));
+        // What comes after the last row that is needed is not needed either.
+        assert_eq!(select(&[2, 3]), (2, vec![0, 1]));
+        assert_eq!(select(&[0, 1, 2, 3]), (1, vec![0, 1, 2, 3, 4]));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod artifact_names;
 pub mod artifacts;
+pub mod benchmark_tasks;
 mod blocking;
 pub mod cli;
 #[cfg(test)]

@@ -6,6 +6,8 @@ pub mod endpoint;
 pub mod faults;
 pub mod files;
 pub mod kill;
+pub mod load_dataset;
+pub mod named_stage;
 pub mod podman;
 pub mod postgres;
 pub mod rows;

@@ -22,7 +22,7 @@ pub enum ExitCode {
     Budget = 6,
     /// The run ended, but some units failed or fewer rows were accepted than the recipe requires.
     Incomplete = 7,
-    /// Another process uses the run folder, or it belongs to a different recipe.
+    /// Another process uses the run folder or has continued the conversation, or the folder belongs to a different recipe.
     Conflict = 8,
     /// Ctrl-C; run the same command again to continue.
     Interrupted = 130,

@@ -77,7 +77,8 @@ impl Entry {
             return Ok(folder);
         }
         Err(RunError::BadInput(format!(
-            "{}: the files of `{}` are not here; run `{} eval fetch --suite {}` to download them",
+            "{}: the files of `{}` are not here; run `{} eval fetch --suite {}` to download them, or run the evaluation with \
+             `--fetch`",
             folder.display(),
             self.name,
             invocation(),

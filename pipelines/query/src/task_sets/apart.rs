@@ -8,22 +8,43 @@ use pybench_run::RunError;
 use super::row::Row;
 
 /// Words of benchmarks that have no training split.
-const BENCHMARKS: [&str; 10] = [
+const BENCHMARKS: [&str; 15] = [
     "pybench",
+    "pybenchregenerated",
     "dabench",
     "dadev",
+    "dadevverified",
     "qrdata",
     "m3tooleval",
     "mint",
     "mintbench",
+    "theoremqa",
     "humaneval",
+    "humanevalplus",
+    "mbppplus",
     "evalplus",
     "ifeval",
 ];
 /// Words of benchmarks that have one.
-const WITH_TRAINING: [&str; 6] = ["wikitablequestions", "wtq", "gsm8k", "math", "mbpp", "apps"];
+const WITH_TRAINING: [&str; 7] = [
+    "wikitablequestions",
+    "wtq",
+    "gsm8k",
+    "math",
+    "mbpp",
+    "apps",
+    "mmlu",
+];
 /// Words of splits that are not for training.
-const SPLITS: [&str; 6] = ["test", "dev", "valid", "validation", "eval", "pristine"];
+const SPLITS: [&str; 7] = [
+    "test",
+    "dev",
+    "val",
+    "valid",
+    "validation",
+    "eval",
+    "pristine",
+];
 
 /// Refuses a set that, by its name, file or source, is one for evaluation.
 ///
@@ -104,12 +125,16 @@ mod tests {
                 "https://github.com/openai/grade-school-math, GSM8K",
             ),
             ("wtq", "pristine-unseen-tables.jsonl", ""),
+            ("da-dev-verified", "x.jsonl", ""),
+            ("a", "MbppPlus.jsonl", ""),
+            ("mmlu", "val.jsonl", ""),
         ] {
             assert!(refused(name, path, source), "{name} {path} {source}");
         }
         for (name, path, source) in [
             ("gsm8k-train", "train.jsonl", "gsm8k"),
             ("mine", "test.jsonl", "our own questions"),
+            ("mmlu", "auxiliary_train.jsonl", ""),
             ("mine", "questions.jsonl", "made with pybench"),
             ("wikitablequestions-train", "training.tsv", ""),
         ] {

@@ -151,6 +151,8 @@ struct Found {
     /// The first lines that are unusable, with the reason.
     bad: Vec<(u64, String)>,
     bad_count: usize,
+    /// Number of rows of other splits.
+    not_training: usize,
     /// Line of each id.
     ids: HashMap<CompactDigest, u64>,
     /// Files that are there, or not.
@@ -159,7 +161,12 @@ struct Found {
 
 impl Found {
     fn take(&mut self, line: SetLine, content: &[u8], spec: &SetSpec) {
-        match self.problem(&line, content, spec) {
+        let row = spec.row(content);
+        if row.as_ref().is_ok_and(|row| !spec.is_training(row)) {
+            self.not_training += 1;
+            return;
+        }
+        match self.problem(&line, row, spec) {
             None => self.lines.push(line),
             Some(problem) => {
                 self.bad_count += 1;
@@ -170,8 +177,13 @@ impl Found {
         }
     }
 
-    fn problem(&mut self, line: &SetLine, content: &[u8], spec: &SetSpec) -> Option<String> {
-        let row = match spec.row(content) {
+    fn problem(
+        &mut self,
+        line: &SetLine,
+        row: Result<Row, String>,
+        spec: &SetSpec,
+    ) -> Option<String> {
+        let row = match row {
             Ok(row) => row,
             Err(problem) => return Some(problem),
         };
@@ -227,6 +239,12 @@ impl Found {
         }
         if self.bad_count > 0 {
             tracing::warn!("{count} and are left out:{shown}");
+        }
+        if self.not_training > 0 {
+            tracing::info!(
+                "query.task_sets, `{name}`: {} lines are of other splits or of a benchmark, and are not used",
+                self.not_training
+            );
         }
         if self.lines.is_empty() {
             return Err(RunError::BadInput(format!(

@@ -1,8 +1,10 @@
 //! Tasks made of lists of questions with answers: the recipe's `query.task_sets`.
 
 mod apart;
+mod checkout;
 mod list;
 mod program_tests;
+mod published;
 mod row;
 mod spec;
 mod task;

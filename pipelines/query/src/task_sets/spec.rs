@@ -7,6 +7,7 @@ use pybench_run::{AnswerCheck, RunContext, RunError, TaskSetChoice, TaskSetField
 use pybench_types::license::spdx;
 use pybench_types::task::Category;
 
+use super::published::{self, PublishedSet};
 use super::row::{Answer, Row};
 use super::{apart, wiki};
 
@@ -24,8 +25,11 @@ pub(super) struct SetSpec {
     source: Option<String>,
     pub max_bad_lines: usize,
     pub format: SetFormat,
+    is_training: fn(&Row) -> bool,
 }
 
+/// Relative tolerance of numbers in published sets.
+const NUMERIC_TOLERANCE: f64 = 1e-6;
 /// Maximum size of a list on the Hub.
 const MAX_LIST: u64 = 4 << 30;
 
@@ -68,7 +72,7 @@ impl SetSpec {
             ..
         } = choice
         else {
-            return Self::wiki_table_questions(context, choice.name()).await;
+            return Self::built_in(context, choice).await;
         };
         apart::refuse_evaluation(name, path, source.as_deref())?;
         let path = fetch(context, path).await?;
@@ -85,10 +89,39 @@ impl SetSpec {
             source: source.clone(),
             max_bad_lines: *max_bad_lines,
             format: SetFormat::Json(fields.clone()),
+            is_training: |_| true,
         })
     }
 
-    /// The built-in set.
+    async fn built_in(context: &RunContext, choice: &TaskSetChoice) -> Result<Self, RunError> {
+        let set = match choice {
+            TaskSetChoice::Gsm8k { .. } => &published::GSM8K,
+            TaskSetChoice::Mbpp { .. } => &published::MBPP,
+            TaskSetChoice::WikiTableQuestions { .. } | TaskSetChoice::Jsonl { .. } => {
+                return Self::wiki_table_questions(context, choice.name()).await;
+            }
+        };
+        let path = set.fetch(&context.cache_dir).await?;
+        Ok(Self::published(choice.name(), path, set))
+    }
+
+    /// A published split, whose list is at `path`.
+    pub(super) fn published(name: &str, path: PathBuf, set: &PublishedSet) -> Self {
+        Self {
+            name: name.to_owned(),
+            folder: path.parent().unwrap_or(Path::new(".")).to_owned(),
+            path,
+            check: set.check,
+            tolerance: NUMERIC_TOLERANCE,
+            category: None,
+            license: Some(set.license.into()),
+            source: Some(set.source.into()),
+            max_bad_lines: usize::MAX,
+            format: SetFormat::Json((set.fields)()),
+            is_training: set.is_training,
+        }
+    }
+
     async fn wiki_table_questions(context: &RunContext, name: &str) -> Result<Self, RunError> {
         let folder = wiki::checkout(&context.cache_dir).await?;
         let (path, columns) = wiki::questions(&folder)?;
@@ -104,6 +137,7 @@ impl SetSpec {
             // The files are verified, so that a row that cannot be used is one of upstream's.
             max_bad_lines: usize::MAX,
             format: SetFormat::WikiTableQuestions(columns),
+            is_training: |_| true,
         })
     }
 
@@ -119,6 +153,11 @@ impl SetSpec {
             SetFormat::Json(fields) => Row::of_json(line, fields, self.check),
             SetFormat::WikiTableQuestions(columns) => wiki::row(line, columns),
         }
+    }
+
+    /// Whether a row belongs to the training split. A built-in set leaves out the others without counting them as unusable.
+    pub(super) fn is_training(&self, row: &Row) -> bool {
+        (self.is_training)(row)
     }
 
     /// Why no task is made of a row; files are not looked at.

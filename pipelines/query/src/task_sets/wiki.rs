@@ -51,21 +51,7 @@ pub(super) struct Columns {
 /// # Errors
 /// Git or the network is unavailable; a file differs from its commit.
 pub(super) async fn checkout(cache: &Path) -> Result<PathBuf, RunError> {
-    if let Some(folder) = own_checkout(SUITE) {
-        return match folder.is_dir() {
-            true => Ok(folder),
-            false => Err(RunError::BadInput(format!(
-                "{}: there is no checkout of WikiTableQuestions; put one there, or unset PYBENCH_SUITES to download it",
-                folder.display()
-            ))),
-        };
-    }
-    let folder = ORIGIN.checkout_dir(cache);
-    if !folder.is_dir() {
-        tracing::info!("fetching {} ({})", ORIGIN.repository, ORIGIN.license);
-    }
-    ORIGIN.fetch(ORIGIN.repository, &folder).await?;
-    Ok(folder)
+    super::checkout::checkout(&ORIGIN, SUITE, cache).await
 }
 
 /// The file of questions in a checkout, and its columns.

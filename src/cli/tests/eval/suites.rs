@@ -146,6 +146,71 @@ fn unknown_and_absent_benchmarks_are_errors_with_the_way_out() {
     assert!(error.contains("eval fetch --suite da-dev"), "{error}");
 }
 
+/// Only what is not there is downloaded, after the license is printed. Git is sent to an empty folder instead of the network.
+#[test]
+fn benchmarks_that_are_absent_are_downloaded_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    project(folder.path());
+    let run = |flags: &[&str]| {
+        let mut command = crate::support::pybench("eval");
+        command.args(["questions.toml", "--suite", "da-dev", "--runs-dir", "runs"]);
+        command.args(flags).current_dir(folder.path());
+        let elsewhere = format!("url.file://{}/.insteadOf", folder.path().display());
+        command
+            .env_remove("PYBENCH_SUITES")
+            .env("PYBENCH_CACHE", folder.path().join("cache"))
+            .env("GIT_CONFIG_COUNT", "1")
+            .env("GIT_CONFIG_KEY_0", elsewhere)
+            .env("GIT_CONFIG_VALUE_0", "https://github.com/");
+        command.output().unwrap()
+    };
+    let output = run(&["--fetch"]);
+    let (printed, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(4), "{printed}{error}");
+    assert!(printed.contains("license: "), "{printed}");
+    assert!(error.contains("git fetch"), "{error}");
+    let refused = run(&[]);
+    assert!(!text(&refused.stdout).contains("license: "));
+}
+
+/// One command from a benchmark to its report, without a model.
+#[test]
+fn the_agents_without_a_model_show_what_a_benchmark_gives_away() {
+    if tools().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    project(folder.path());
+    let output = eval(
+        folder.path(),
+        &["scripts", "--suite", "wikitablequestions", "--fetch"],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(
+        !text(&output.stdout).contains("license: "),
+        "nothing is downloaded"
+    );
+    let run = folder.path().join("runs/scripts");
+    let evaluation = Evaluation::read(&run.join(RESULTS)).unwrap();
+    let null = [
+        "do-nothing",
+        "echo",
+        "copy-input",
+        "empty-files",
+        "dump-file",
+    ];
+    for (agent, passes) in [("reference", true)]
+        .into_iter()
+        .chain(null.map(|agent| (agent, false)))
+    {
+        for task in ["t-0", "t-1"] {
+            let strict = of(&evaluation, agent, task).scores.strict;
+            assert_eq!(strict, Some(passes), "{agent}, {task}");
+        }
+    }
+    assert!(run.join("report/index.html").is_file());
+}
+
 /// Files in the layouts of the benchmarks of general ability.
 fn general_files(folder: &Path) {
     let function = |name: &str, entry: &str, inputs: &str| {

@@ -16,6 +16,7 @@ use crate::support::kill::kill_after;
 use pybench_agent::{Format, PybenchFormat};
 use pybench_datasets::{Row, read, row_hashes};
 use pybench_run::{ExitCode, Journal};
+use pybench_testing::load_dataset::load_dataset;
 use pybench_testing::postgres;
 use pybench_testing::program::write_program;
 use pybench_types::task::Task;
@@ -316,32 +317,12 @@ async fn a_student_is_corrected_trained_and_measured() {
     assert_eq!(server.call_count(), calls, "nothing is left to do");
 }
 
-/// Loads a file as users of TRL do, with warnings as errors, and prints its columns and rows.
-const LOAD: &str = "
-import json, sys
-from datasets import load_dataset
-rows = load_dataset('parquet', data_files=sys.argv[1], split='train')
-print(json.dumps({'columns': rows.column_names, 'rows': rows.to_list()}))
-";
-
 /// The pairs in Parquet are those of the JSON lines.
 fn check_parquet(project: &Project, pairs: &[Value]) {
-    let Some(python) = pybench_testing::python::environment("datasets") else {
+    let path = project.0.path(&format!("{ROUND}-1/preferences.parquet"));
+    let Some(loaded) = load_dataset("parquet", &path) else {
         return;
     };
-    let home = tempfile::tempdir().unwrap();
-    let path = project.0.path(&format!("{ROUND}-1/preferences.parquet"));
-    let loaded = Command::new(python)
-        .args(["-W", "error", "-c", LOAD])
-        .arg(path)
-        .env("HF_HOME", home.path())
-        .env("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&loaded.stderr);
-    assert!(loaded.status.success(), "{stderr}");
-    assert!(!stderr.to_lowercase().contains("warn"), "{stderr}");
-    let loaded: Value = serde_json::from_slice(&loaded.stdout).unwrap();
     let columns = ["prompt", "chosen", "rejected", "tools", "task_id"];
     assert_eq!(loaded["columns"], json!(columns));
     let mut expected = pairs.to_vec();

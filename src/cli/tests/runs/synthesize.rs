@@ -64,13 +64,11 @@ fn looking_first_costs_nothing_and_the_run_goes_on_from_there() {
     );
 }
 
-#[test]
-fn rows_that_match_a_benchmark_are_left_out_unless_they_are_allowed() {
-    let Some(data) = pybench_testing::benchmark::pybench_data() else {
-        return;
-    };
+/// A run over a picture of its own and one of PyBench, called `holiday.jpeg`; `None` where PyBench or sessions are missing.
+fn with_picture_of_benchmark() -> Option<RunFixture> {
+    let data = pybench_testing::benchmark::pybench_data()?;
     if !interpreter_is_here() {
-        return;
+        return None;
     }
     let recipe = RECIPE
         .replace(", 'derivative', 'integral'", "")
@@ -84,12 +82,25 @@ fn rows_that_match_a_benchmark_are_left_out_unless_they_are_allowed() {
         "holiday.jpeg",
         &std::fs::read(data.join("78.jpeg")).unwrap(),
     );
-    let rows = || -> Vec<pybench_datasets::Row> {
-        let rows = pybench_datasets::read::dataset(&fixture.folder().join("dataset")).unwrap();
-        rows.map(|row| row.unwrap().1).collect()
+    Some(fixture)
+}
+
+/// The rows of the dataset.
+fn dataset_rows(fixture: &RunFixture) -> Vec<pybench_datasets::Row> {
+    let rows = pybench_datasets::read::dataset(&fixture.folder().join("dataset")).unwrap();
+    rows.map(|row| row.unwrap().1).collect()
+}
+
+fn is_planted(row: &pybench_datasets::Row) -> bool {
+    row.files.iter().any(|file| file.name == "holiday.jpeg")
+}
+
+#[test]
+fn rows_that_match_a_benchmark_are_left_out_unless_they_are_allowed() {
+    let Some(fixture) = with_picture_of_benchmark() else {
+        return;
     };
-    let is_planted =
-        |row: &pybench_datasets::Row| row.files.iter().any(|f| f.name == "holiday.jpeg");
+    let rows = || dataset_rows(&fixture);
     let card = || std::fs::read_to_string(fixture.folder().join("dataset/README.md")).unwrap();
 
     let (status, text) = synthesize(&fixture, &[]);
@@ -133,6 +144,51 @@ fn rows_that_match_a_benchmark_are_left_out_unless_they_are_allowed() {
     for part in [&*allowed, "kept on purpose", "allow_contaminated = true"] {
         assert!(card().contains(part), "{part} is not in {}", card());
     }
+}
+
+/// The goal is a number of rows of the dataset. Rows that match are named, and others are looked for.
+#[test]
+fn rows_that_match_a_benchmark_do_not_count_toward_the_goal() {
+    let Some(fixture) = with_picture_of_benchmark() else {
+        return;
+    };
+    let (status, text) = synthesize(&fixture, &[]);
+    assert_eq!(status, Some(0), "{text}");
+    let (all, clean) = (fixture.units().len(), dataset_rows(&fixture).len());
+    let tasks: Vec<Task> = fixture.lines("tasks.jsonl");
+    let planted = |task: &Task| task.files.iter().any(|file| file.name == "holiday.jpeg");
+    assert!(
+        tasks[..clean].iter().any(planted),
+        "another seed is needed: no task that matches comes before the last other one"
+    );
+
+    let goal = format!("goal.accept={clean}");
+    let (status, text) = synthesize(&fixture, &["--set", &goal]);
+    assert_eq!(status, Some(0), "{text}");
+    let rows = dataset_rows(&fixture);
+    assert_eq!(rows.len(), clean, "{text}");
+    assert!(!rows.iter().any(is_planted), "{text}");
+    let listed: Vec<serde_json::Value> = fixture.lines("contaminated.jsonl");
+    assert!(
+        !listed.is_empty() && listed.len() <= all - clean,
+        "{listed:?}"
+    );
+
+    // More rows than there are others: the run is incomplete, and says why.
+    let goal = format!("goal.accept={all}");
+    let mut command = fixture.program("synthesize", &["--set", &goal]);
+    let output = command.output().unwrap();
+    assert_eq!(code(&output), Some(7), "{output:?}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    let expected = format!(
+        "{clean} trajectories were accepted, beside {} that match benchmarks and are left out",
+        all - clean
+    );
+    assert!(error.contains(&expected), "{error}");
+    // What was allowed counts.
+    let (status, text) = synthesize(&fixture, &["--set", &goal, "--allow-contaminated"]);
+    assert_eq!(status, Some(0), "{text}");
+    assert_eq!(dataset_rows(&fixture).len(), all);
 }
 
 /// As the user would: in a shell, with the model's name filled in.

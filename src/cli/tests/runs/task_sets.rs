@@ -3,7 +3,7 @@
 use crate::support::endpoint::{Answer, Endpoint};
 use crate::support::fixture::{FREE, RunFixture, code, interpreter_is_here, openai};
 use pybench_run::ExitCode;
-use pybench_types::task::Task;
+use pybench_types::task::{Task, TaskOrigin};
 use serde_json::Value;
 
 /// Four sets in one run, each with its check.
@@ -263,6 +263,83 @@ fn the_expert_is_refused_and_tasks_are_written_without_a_key() {
     assert_eq!(code(&output), Some(ExitCode::BadInput as i32), "{error}");
     assert!(
         error.contains("sums.jsonl:1: `answer`: \"none\" is no number"),
+        "{error}"
+    );
+}
+
+/// GSM8K and MBPP in the user's checkouts, with rows of our own: tasks of other splits and of MBPP+ are not used.
+#[test]
+fn published_training_splits_are_kept_apart_from_what_is_measured() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let sets = "[query]\ntasks = 4\n\n[[query.task_sets]]\nset = \"gsm8k-train\"\nshare = 0.5\n\n\
+                [[query.task_sets]]\nset = \"mbpp-train\"\nshare = 0.5\n";
+    let teacher = "{ kind = 'openai', model = 'm', base_url = 'http://127.0.0.1:9/v1' }";
+    let fixture = project(teacher, sets, &[]);
+    let functions = [
+        (11, "half"),
+        (601, "double"),
+        (602, "square"),
+        (609, "triple"),
+    ];
+    let functions = functions.map(|(id, name)| {
+        format!(
+            "{{\"text\": \"Write a function {name} of a number.\", \"code\": \"\", \"task_id\": {id}, \
+             \"test_setup_code\": \"\", \"test_list\": [\"assert {name}(0) == 0\"], \"challenge_test_list\": []}}\n"
+        )
+    });
+    let functions = functions.concat();
+    let problems = "{\"question\": \"A box holds 12 eggs. How many do 4 boxes hold?\", \"answer\": \"4 * 12 = <<4*12=48>>48\\n#### 48\"}\n\
+                    {\"question\": \"What is 1000 + 234?\", \"answer\": \"#### 1,234\"}\n";
+    for (path, text) in [
+        ("suites/gsm8k/grade_school_math/data/train.jsonl", problems),
+        ("suites/mbpp/mbpp/mbpp.jsonl", functions.as_str()),
+    ] {
+        let path = fixture.path(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let run = |command: &str| {
+        let mut program = fixture.program(command, &[]);
+        let output = program
+            .env("PYBENCH_SUITES", fixture.path("suites"))
+            .output();
+        let output = output.unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        (code(&output), error)
+    };
+    for command in ["crawl", "query"] {
+        let (status, error) = run(command);
+        assert_eq!(status, Some(0), "{command}: {error}");
+    }
+    let tasks = fixture.lines::<Task>("tasks.jsonl");
+    let mut found: Vec<_> = tasks
+        .iter()
+        .map(|task| match &task.origin {
+            TaskOrigin::TaskSet {
+                set, row, license, ..
+            } => (set.as_str(), row.as_str(), license.as_str()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    found.sort_unstable();
+    assert_eq!(
+        found,
+        [
+            ("gsm8k-train", "line-1", "MIT"),
+            ("gsm8k-train", "line-2", "MIT"),
+            ("mbpp-train", "601", "CC-BY-4.0"),
+            ("mbpp-train", "609", "CC-BY-4.0"),
+        ]
+    );
+    // A checkout that eval has fetched lacks the training split.
+    let list = fixture.path("suites/gsm8k/grade_school_math/data/train.jsonl");
+    std::fs::remove_file(list).unwrap();
+    let (status, error) = run("query");
+    assert_eq!(status, Some(ExitCode::BadInput as i32), "{error}");
+    assert!(
+        error.contains("the checkout lacks the training split"),
         "{error}"
     );
 }

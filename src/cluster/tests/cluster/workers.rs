@@ -10,6 +10,7 @@ use pybench_run::{
     BudgetCap, CallState, Executor, ExecutorOptions, Failure, FailureKind, Interrupt, Journal,
     Progress, Reservation, RunFolder, SharedExecutor, Stage, UnitState, WhenChanged,
 };
+use pybench_testing::named_stage::NamedStage;
 use pybench_testing::postgres;
 use serde_json::{Value, json};
 
@@ -74,25 +75,6 @@ fn a_worker_that_is_silent_is_removed() {
     assert_eq!(call.state, CallState::Settled);
 }
 
-/// Waits a little and says which worker made the unit.
-struct Named(&'static str);
-
-#[async_trait]
-impl Stage for Named {
-    fn name(&self) -> &'static str {
-        "s"
-    }
-
-    fn version(&self) -> String {
-        "environment".to_owned()
-    }
-
-    async fn run(&self, _item: &str) -> Result<Value, Failure> {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        Ok(json!(self.0))
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_and_the_coordinator_share_the_units() {
     let Some(profile) = postgres::profile() else {
@@ -120,7 +102,9 @@ async fn workers_and_the_coordinator_share_the_units() {
     let items: Vec<String> = (0..200).map(|n| format!("item-{n}")).collect();
     let coordinator = tokio::spawn(async move {
         let items: &[String] = &items;
-        executor.run(Arc::new(Named("coordinator")), &items).await
+        executor
+            .run(Arc::new(NamedStage::new("coordinator", 20)), &items)
+            .await
     });
     let mut workers = Vec::new();
     for name in ["first", "second"] {
@@ -146,7 +130,7 @@ async fn workers_and_the_coordinator_share_the_units() {
             let other = round.differs(Some("another")).unwrap().unwrap();
             assert!(other.contains("another Python environment"), "{other}");
             let how = (&options, &interrupt);
-            let stage = Arc::new(Named(name));
+            let stage = Arc::new(NamedStage::new(name, 20));
             let end = session.work_on(how, stage, &round).await.unwrap();
             session.leave().await.unwrap();
             end

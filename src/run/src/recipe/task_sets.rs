@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use pybench_types::task::Category;
 
-/// Name of the built-in set of WikiTableQuestions.
+/// Names of the built-in sets.
 const WIKI_TABLE_QUESTIONS: &str = "wikitablequestions-train";
+const GSM8K: &str = "gsm8k-train";
+const MBPP: &str = "mbpp-train";
 
 /// A list of questions with answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -58,6 +60,24 @@ pub enum TaskSetChoice {
     /// git at a pinned commit, or read from `$PYBENCH_SUITES/wikitablequestions`.
     #[serde(rename = "wikitablequestions-train")]
     WikiTableQuestions {
+        /// As in the other sets.
+        #[serde(default = "one")]
+        #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
+        share: f64,
+    },
+    /// The training split of GSM8K (MIT): 7,473 word problems whose answer is a number. It is fetched as the set above, or read
+    /// from `$PYBENCH_SUITES/gsm8k`.
+    #[serde(rename = "gsm8k-train")]
+    Gsm8k {
+        /// As in the other sets.
+        #[serde(default = "one")]
+        #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
+        share: f64,
+    },
+    /// The training split of MBPP (CC BY 4.0) without the tasks of MBPP+: 266 functions with tests. It is fetched as the sets
+    /// above, or read from `$PYBENCH_SUITES/mbpp`.
+    #[serde(rename = "mbpp-train")]
+    Mbpp {
         /// As in the other sets.
         #[serde(default = "one")]
         #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
@@ -134,7 +154,10 @@ impl TaskSetChoice {
     /// Share of the tasks of the run.
     pub fn share(&self) -> f64 {
         match self {
-            Self::Jsonl { share, .. } | Self::WikiTableQuestions { share } => *share,
+            Self::Jsonl { share, .. }
+            | Self::WikiTableQuestions { share }
+            | Self::Gsm8k { share }
+            | Self::Mbpp { share } => *share,
         }
     }
 
@@ -143,6 +166,8 @@ impl TaskSetChoice {
         match self {
             Self::Jsonl { name, .. } => name,
             Self::WikiTableQuestions { .. } => WIKI_TABLE_QUESTIONS,
+            Self::Gsm8k { .. } => GSM8K,
+            Self::Mbpp { .. } => MBPP,
         }
     }
 }

@@ -578,11 +578,12 @@ fn a_recipe_of_task_sets_needs_no_files_and_round_trips() {
     assert_eq!(recipe.query.set_tasks(), [4]);
     assert_eq!(parse(&recipe.to_toml().unwrap()).unwrap(), recipe);
     let built_in = format!(
-        "{SET}share = 0.3\n[[query.task_sets]]\nset = 'wikitablequestions-train'\nshare = 0.45\n"
+        "{SET}share = 0.3\n[[query.task_sets]]\nset = 'wikitablequestions-train'\nshare = 0.45\n\
+         [[query.task_sets]]\nset = 'gsm8k-train'\nshare = 0.15\n[[query.task_sets]]\nset = 'mbpp-train'\nshare = 0.1\n"
     );
     let text = format!("name = 's'\nteacher = {ENDPOINT}\n[query]\ntasks = 10\n{built_in}");
     let recipe = parse(&text).unwrap();
-    assert_eq!(recipe.query.set_tasks(), [3, 5]);
+    assert_eq!(recipe.query.set_tasks(), [3, 5, 1, 1]);
     assert_eq!(parse(&recipe.to_toml().unwrap()).unwrap(), recipe);
 }
 

@@ -4,35 +4,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use pybench_run::shared::{Member, Round, WorkEnd, WorkerSession};
 use pybench_run::{
-    Executor, ExecutorOptions, Failure, Interrupt, Profile, Progress, RunFolder, SharedExecutor,
-    Stage, WhenChanged, WorkerSettings,
+    Executor, ExecutorOptions, Interrupt, Profile, Progress, RunFolder, SharedExecutor,
+    WhenChanged, WorkerSettings,
 };
+use pybench_testing::named_stage::NamedStage;
 use pybench_testing::{postgres, temporal};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::numbered;
 
-/// Its outputs name the process that made them.
-struct Named(&'static str);
-
-#[async_trait]
-impl Stage for Named {
-    fn name(&self) -> &'static str {
-        "s"
-    }
-
-    fn version(&self) -> String {
-        "environment".to_owned()
-    }
-
-    async fn run(&self, _item: &str) -> Result<Value, Failure> {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        Ok(json!(self.0))
-    }
-}
+/// How long a unit takes, in milliseconds.
+const UNIT: u64 = 50;
 
 /// A profile with both servers.
 fn profile(root: &Path) -> Option<PathBuf> {
@@ -73,7 +57,9 @@ async fn work(run: PathBuf, profile: PathBuf, name: &'static str) -> WorkEnd {
     assert!(round.is_queued);
     let interrupt = Interrupt::new();
     let how = (&options, &interrupt);
-    let end = session.work_on(how, Arc::new(Named(name)), &round).await;
+    let end = session
+        .work_on(how, Arc::new(NamedStage::new(name, UNIT)), &round)
+        .await;
     session.leave().await.unwrap();
     end.unwrap()
 }
@@ -114,7 +100,9 @@ async fn workers_take_units_from_temporal() {
     let all = items.clone();
     let coordinator = tokio::spawn(async move {
         let all: &[String] = &all;
-        coordinator.run(Arc::new(Named("coordinator")), &all).await
+        coordinator
+            .run(Arc::new(NamedStage::new("coordinator", UNIT)), &all)
+            .await
     });
     let summary = coordinator.await.unwrap().unwrap();
     assert_eq!((summary.done, summary.failed, summary.pending), (120, 0, 0));
@@ -135,7 +123,7 @@ async fn workers_take_units_from_temporal() {
     let all: &[String] = &items;
     assert_eq!(
         again
-            .run(Arc::new(Named("later")), &all)
+            .run(Arc::new(NamedStage::new("later", UNIT)), &all)
             .await
             .unwrap()
             .done,
@@ -165,7 +153,7 @@ async fn a_worker_without_the_queue_says_so() {
     let session = WorkerSession::start(folder, member, options.lease).unwrap();
     let how = (&options, &interrupt);
     let error = session
-        .work_on(how, Arc::new(Named("worker")), &round)
+        .work_on(how, Arc::new(NamedStage::new("worker", UNIT)), &round)
         .await;
     let error = error.unwrap_err().to_string();
     assert!(error.contains("has no section [temporal]"), "{error}");

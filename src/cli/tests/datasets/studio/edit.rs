@@ -1,11 +1,11 @@
 //! Turns that people edit: a student looks once and gives up; a person continues with what the expert does.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use pybench_agent as agent;
 use pybench_agent::Format as _;
+use pybench_testing::load_dataset::load_dataset;
 use pybench_types::trajectory::{Trajectory, Turn};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -18,14 +18,6 @@ use crate::support::fixture::{FREE, RunFixture, code, openai, recipe};
 const ENTER: char = '\u{e007}';
 const CONTROL: char = '\u{e009}';
 const GAVE_UP: &str = "Finished:\nI do not know.";
-
-/// Loads a file as users of TRL do, with warnings as errors, and prints its columns and rows.
-const LOAD: &str = "
-import json, sys
-from datasets import load_dataset
-rows = load_dataset(sys.argv[1], data_files=sys.argv[2], split='train')
-print(json.dumps({'columns': rows.column_names, 'rows': rows.to_list()}))
-";
 
 /// Looks, then gives up.
 fn student(request: &Value) -> Answer {
@@ -130,25 +122,9 @@ impl Studio {
     }
 }
 
-/// The columns and rows of a file with preference pairs; `None` where Python's `datasets` is missing.
-fn load(kind: &str, path: &Path) -> Option<Value> {
-    let python = pybench_testing::python::environment("datasets")?;
-    let home = tempfile::tempdir().unwrap();
-    let loaded = Command::new(python)
-        .args(["-W", "error", "-c", LOAD, kind])
-        .arg(path)
-        .env("HF_HOME", home.path())
-        .env("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&loaded.stderr);
-    assert!(loaded.status.success(), "{stderr}");
-    Some(serde_json::from_slice(&loaded.stdout).unwrap())
-}
-
 /// The pair in the file prefers the reply of the person.
 fn check_pairs(kind: &str, path: &Path, chosen: &str) {
-    let Some(loaded) = load(kind, path) else {
+    let Some(loaded) = load_dataset(kind, path) else {
         return;
     };
     let columns: Vec<&str> = loaded["columns"]

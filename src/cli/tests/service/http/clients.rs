@@ -1,8 +1,10 @@
 //! CodeAct's and E2B's clients, and the description of all routes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
+use pybench_net::git_origin::Origin;
 use pybench_testing::endpoint::{Answer, Endpoint};
 use pybench_testing::skip;
 use reqwest::Method;
@@ -59,14 +61,39 @@ async fn codeact_cells_that_take_too_long_say_so() {
     assert_eq!(server.codeact(json!("a"), "x").await["result"], "20");
 }
 
-/// Two questions to CodeAct's demo, `scripts/chat/demo.py` of the checkout that `PYBENCH_CODEACT` names, with a model
-/// that runs one cell for each: variables stay, and the demo gets the output.
+/// CodeAct's demo.
+const CODEACT: Origin = Origin {
+    repository: "https://github.com/xingyaoww/code-act.git",
+    commit: "d607f56c9cfe9e8632ebaf65dcaf2b4b7fe1c6f8",
+    files: &["scripts/chat/demo.py"],
+    license: "MIT",
+    cache: "tests/code-act",
+};
+
+/// The checkout that `PYBENCH_CODEACT` names, or one in the cache, which is fetched. `None` where there is no network, and the
+/// test is skipped.
+async fn codeact_checkout() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("PYBENCH_CODEACT") {
+        return Some(named.into());
+    }
+    let folder = CODEACT.checkout_dir(&pybench_run::default_cache_dir());
+    let fetch = CODEACT.fetch(CODEACT.repository, &folder);
+    match tokio::time::timeout(Duration::from_secs(60), fetch).await {
+        Ok(Ok(())) => return Some(folder),
+        Ok(Err(error)) => skip::unavailable(error),
+        Err(_) => skip::unavailable("github.com has not answered for a minute"),
+    }
+    None
+}
+
+/// Two questions to CodeAct's demo, `scripts/chat/demo.py`, with a model that runs one cell for each: variables stay, and the
+/// demo gets the output.
 #[tokio::test(flavor = "multi_thread")]
 async fn codeact_demo_works_unmodified() {
-    let Some(checkout) = std::env::var_os("PYBENCH_CODEACT") else {
-        return skip::unavailable("PYBENCH_CODEACT names no checkout of xingyaoww/code-act");
+    let Some(checkout) = codeact_checkout().await else {
+        return;
     };
-    let demo = Path::new(&checkout).join("scripts/chat/demo.py");
+    let demo = checkout.join("scripts/chat/demo.py");
     let Some(python) = pybench_testing::python::environment("codeact") else {
         return;
     };

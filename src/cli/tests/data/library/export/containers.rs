@@ -25,8 +25,10 @@ fn the_oracle_passes_and_no_op_fails_in_a_container() {
         let name = task.file_name().unwrap().to_str().unwrap();
         SAMPLE.iter().any(|start| name.starts_with(start))
     };
-    let sample: Vec<_> = tasks(out).into_iter().filter(sample).collect();
+    let mut sample: Vec<_> = tasks(out).into_iter().filter(sample).collect();
     assert_eq!(sample.len(), SAMPLE.len());
+    let folder = tempfile::tempdir().unwrap();
+    sample.extend(composed(&folder.path().join("composed"), 2));
     check_rewards(&sample);
 }
 
@@ -39,7 +41,21 @@ fn every_template_in_a_container() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("tasks");
     export_every_template(&out);
-    check_rewards(&tasks(&out));
+    let mut all = tasks(&out);
+    all.extend(composed(&folder.path().join("composed"), 20));
+    check_rewards(&all);
+}
+
+/// So many composed tasks.
+fn composed(out: &Path, count: usize) -> Vec<PathBuf> {
+    let mut command = crate::support::pybench("compose");
+    command.args(["--count", &count.to_string(), "--seed", "3", "--harbor"]);
+    let output = command.arg(out).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let tasks = tasks(out);
+    assert_eq!(tasks.len(), count);
+    tasks
 }
 
 /// Checks that each task gives no reward for nothing and the reward 1 for its solution, two tasks at a time.
