@@ -320,9 +320,8 @@ async fn work_that_failed_or_reached_a_limit_goes_on() {
     let spent = conversation.spending().unwrap();
     assert_eq!((spent.calls, spent.uncertain), (5, 1));
     // A reply that violates the format is answered without the person.
-    let mut replies = fixture.model.replies.lock().unwrap();
-    replies.push_back(Ok("```python\nnever closed".to_owned()));
-    drop(replies);
+    let violation = Ok("```python\nnever closed".to_owned());
+    fixture.model.replies.lock().unwrap().push_back(violation);
     fixture.says(&[]);
     send(&mut conversation, "Again.").await.0.unwrap();
     assert!(fixture.read_last().content.contains("No code was run"));
