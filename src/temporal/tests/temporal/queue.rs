@@ -78,8 +78,8 @@ async fn the_wait_after_a_failure_is_kept() {
     queue.put(&round, &numbered(1)).await.unwrap();
     for wait in [Duration::from_secs(4), Duration::ZERO] {
         let delivery = take(&queue, &round, 20).await.unwrap();
-        delivery.end(DeliveryEnd::Again(wait)).await;
         let since = Instant::now();
+        delivery.end(DeliveryEnd::Again(wait)).await;
         let delivery = take(&queue, &round, 20).await.unwrap();
         assert!(since.elapsed() >= wait, "{:?}", since.elapsed());
         delivery.end(DeliveryEnd::Again(Duration::ZERO)).await;
