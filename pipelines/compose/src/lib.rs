@@ -25,6 +25,7 @@ pub mod operations;
 mod picture;
 mod plan;
 pub mod prove;
+mod raw_look;
 pub mod reading;
 mod rename;
 pub mod script;

@@ -1,5 +1,6 @@
 //! Composes graphs over a table with every kind of column.
 
+mod first_look;
 mod several_files;
 
 use std::collections::BTreeSet;
