@@ -24,6 +24,7 @@ use pybench_types::id::Digest;
 use pybench_types::task::{Category, Language, Task};
 
 use super::audit::{Audit, Environment, audit};
+use super::imprecise::said_imprecisely;
 use super::rounds::Rounds;
 use super::stage::COMPOSED;
 
@@ -51,6 +52,9 @@ pub struct ComposeArgs {
     /// Share of the tasks on tables whose file is written as people hand tables on, from 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.25)]
     pub messy: f64,
+    /// Share of the tasks that are said less precisely where only one thing can be meant, from 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub imprecise: f64,
     /// Run the expert and agents without a solution in the interpreter, check them, and print a summary
     #[arg(long)]
     pub prove: bool,
@@ -162,7 +166,11 @@ fn compose(
             for bytes in files {
                 fixtures.store.put(&bytes)?;
             }
-            tasks.push(task);
+            let is_imprecise = Digest::of_json(&(&drawn, "imprecise")).fraction() < args.imprecise;
+            tasks.push(match is_imprecise {
+                true => said_imprecisely(task, &fixtures.store, seed)?,
+                false => task,
+            });
         }
     }
     Ok(tasks)

@@ -14,6 +14,7 @@ use pybench_types::task::{Category, Language, SourceFile, Task};
 use rand::seq::SliceRandom;
 use serde_json::Value;
 
+use super::imprecise::said_imprecisely;
 use super::rounds::Rounds;
 use crate::STAGE;
 use crate::plan::{allocate, rng};
@@ -119,6 +120,7 @@ struct ComposedStage {
     seed: u64,
     renamed: f64,
     messy: f64,
+    imprecise: f64,
     /// What tasks over files of the train split do not have.
     held_out: HeldOutRule,
     test_fraction: f64,
@@ -144,6 +146,7 @@ impl ComposedStage {
             seed: recipe.seed,
             renamed: recipe.query.renamed,
             messy: recipe.query.messy,
+            imprecise: recipe.query.imprecise,
             held_out: recipe.shard.held_out(recipe.seed),
             test_fraction: recipe.shard.test_fraction,
             languages,
@@ -184,7 +187,12 @@ impl ComposedStage {
                 for bytes in made.files {
                     self.store.put(&bytes)?;
                 }
-                Ok(made.task)
+                let is_imprecise =
+                    Digest::of_json(&(&drawn, "imprecise")).fraction() < self.imprecise;
+                Ok(match is_imprecise {
+                    true => said_imprecisely(made.task, &self.store, seed)?,
+                    false => made.task,
+                })
             }
             None => Err(Failure::new(
                 FailureKind::Item,
