@@ -8,6 +8,7 @@ use pybench_library::Library;
 use pybench_run::{
     ContentStore, Executor, Failure, FailureKind, Query, Recipe, RunContext, RunError, Stage,
 };
+use pybench_types::difficulty;
 use pybench_types::held_out::HeldOutRule;
 use pybench_types::id::Digest;
 use pybench_types::task::{Category, Language, SourceFile, Task};
@@ -56,6 +57,13 @@ fn exists(name: &str) -> bool {
 
 fn validate_query(query: &Query) -> Result<(), RunError> {
     let conflict = match query {
+        _ if query.composed == 0.0 && !query.difficulties.is_empty() => {
+            return Err(RunError::BadInput(
+                "recipe, query.difficulties: only composed tasks have a level of difficulty; set `query.composed`, or \
+                 remove `query.difficulties`"
+                    .into(),
+            ));
+        }
         _ if query.composed == 0.0 => return Ok(()),
         _ if query.writer.is_some() => "a writer makes all tasks; remove `query.writer`",
         _ if !query.keywords.is_empty() => {
@@ -121,6 +129,8 @@ struct ComposedStage {
     renamed: f64,
     messy: f64,
     imprecise: f64,
+    /// Levels of difficulty; empty for all.
+    difficulties: Vec<u32>,
     /// What tasks over files of the train split do not have.
     held_out: HeldOutRule,
     test_fraction: f64,
@@ -147,6 +157,7 @@ impl ComposedStage {
             renamed: recipe.query.renamed,
             messy: recipe.query.messy,
             imprecise: recipe.query.imprecise,
+            difficulties: recipe.query.difficulties.clone(),
             held_out: recipe.shard.held_out(recipe.seed),
             test_fraction: recipe.shard.test_fraction,
             languages,
@@ -189,14 +200,28 @@ impl ComposedStage {
                 }
                 let is_imprecise =
                     Digest::of_json(&(&drawn, "imprecise")).fraction() < self.imprecise;
-                Ok(match is_imprecise {
+                let task = match is_imprecise {
                     true => said_imprecisely(made.task, &self.store, seed)?,
                     false => made.task,
-                })
+                };
+                self.of_asked_difficulty(task)
             }
             None => Err(Failure::new(
                 FailureKind::Item,
                 "no chain of operations on this file was drawn whose result shows each of them",
+            )),
+        }
+    }
+
+    fn of_asked_difficulty(&self, task: Task) -> Result<Task, Failure> {
+        let level = difficulty::level(&task).unwrap_or(0);
+        match self.difficulties.is_empty() || self.difficulties.contains(&level) {
+            true => Ok(task),
+            false => Err(Failure::new(
+                FailureKind::Item,
+                format!(
+                    "its level of difficulty is {level}, which `query.difficulties` does not name"
+                ),
             )),
         }
     }
