@@ -140,7 +140,7 @@ fn by_words(name: &str, names: &BTreeSet<String>, rng: &mut ChaCha8Rng) -> Optio
     let all = words(name);
     let fewer = all.len() >= 3 && rng.random_bool(0.5);
     let some = &all[..all.len() - usize::from(fewer)];
-    [some, &all].into_iter().find_map(|words| {
+    [some, &all[..]].into_iter().find_map(|words| {
         let loose = words.join(" ");
         let is_name = loose != name && loose.chars().count() >= MIN_NAME;
         (is_name && can_only_mean(words, name, names)).then_some(loose)

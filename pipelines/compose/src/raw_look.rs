@@ -13,9 +13,9 @@ const ROWS: u32 = 5;
 /// Rows of data that are shown below a header.
 const DATA_ROWS: u32 = 2;
 
-/// What is searched in the whole file, since its beginning may lack it, as patterns of Python and of Rust: words with
-/// characters beyond ASCII or with bytes that are no UTF-8, numbers with a sign between thousands, and dates whose day
-/// cannot be a month.
+/// What is searched in the whole file, since its beginning may lack it, as patterns of Python and of Rust: words from a
+/// character beyond ASCII or a byte that is no UTF-8 on, numbers with a sign between thousands, and dates whose day cannot
+/// be a month.
 pub(crate) const SIGNS: [&str; 3] = [
     r"(?:[^\x00-\x7f]|\\x)\w*",
     r"\d[.,' \xa0\u202f]\d{3}[.,]\d+",
@@ -219,10 +219,11 @@ fn layout(read: &ReadOptions) -> Vec<(String, String)> {
     }
     if read.skip_rows > 0 {
         let rows = read.skip_rows;
-        facts.push((
-            format!("the header begins below {rows} other row(s)"),
-            format!("表头上方另有 {rows} 行"),
-        ));
+        let en = match rows {
+            1 => "one row stands above the header".to_owned(),
+            rows => format!("{rows} rows stand above the header"),
+        };
+        facts.push((en, format!("表头上方另有 {rows} 行")));
     }
     if !read.names.is_empty() {
         facts.push((

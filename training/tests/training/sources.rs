@@ -160,7 +160,11 @@ fn the_named_sets_are_read_in_their_schemas() {
         };
         assert_eq!(unseen, [Unseen::Files, second, Unseen::Files], "{name}");
         let levels: Vec<_> = found.iter().map(|one| one.difficulty).collect();
-        let expected = if name == "ours.parquet" { [3, 0, 1] } else { [0; 3] };
+        let expected = if name == "ours.parquet" {
+            [3, 0, 1]
+        } else {
+            [0; 3]
+        };
         assert_eq!(levels, expected, "{name}");
     }
 }
