@@ -39,8 +39,8 @@ const SYNONYMS_ZH: [(&str, &str); 3] = [
     ("最小值", "最低值"),
 ];
 
-/// The same composed task, said less precisely; `None` if nothing can be said so without another reading. `bytes` are those of
-/// its files.
+/// The same composed task, said less precisely; `None` if nothing can be said so without another reading. `bytes` are
+/// those of its files.
 pub fn imprecise(task: &Task, bytes: &[Vec<u8>], seed: u64) -> Option<Task> {
     let graph = Plan::of(task).ok()?.graph;
     let start = inputs::start(&task.files, bytes)?;
