@@ -324,6 +324,11 @@ fn columns() -> String {
             "of a composed task: its operations in order, those that follow each other, and how its query is worded",
         ),
         (
+            "difficulty",
+            "of a composed task: from 1 (few operations) to 5 (many operations, several or messy files, imprecise wordings); \
+             0 for others",
+        ),
+        (
             "unseen",
             "in the test split, what training rows lack: `operations`, `pairs` (both operations are seen, not one after \
              the other), `template`, `wordings`, or only the `files`",

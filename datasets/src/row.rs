@@ -6,6 +6,7 @@ use pybench_agent::{CORRECTION, format_named};
 use pybench_interpreter::InterpreterChoice;
 use pybench_interpreter::Limits;
 use pybench_types::check::CheckSpec;
+use pybench_types::difficulty;
 use pybench_types::held_out;
 use pybench_types::id::Digest;
 use pybench_types::observation::Observation;
@@ -53,6 +54,9 @@ pub struct Row {
     /// The wordings of its query, such as `filter_above/en/1`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub wordings: Vec<String>,
+    /// How difficult a composed task is, from 1 to 5; 0 for others.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub difficulty: u32,
     /// What training rows lack of this row: a name of [`held_out::Unseen`], or empty in the train split. Set by the split.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub unseen: String,
@@ -219,6 +223,10 @@ impl Counted {
 const TOOL_CHOICES: &str = "auto";
 
 /// Rows had neither column in their hash at first; those with the usual values keep it.
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 fn is_tool_choices(text: &String) -> bool {
     text == TOOL_CHOICES
 }
@@ -255,6 +263,7 @@ impl Row {
             pairs: held_out::pairs(&operations),
             operations,
             wordings,
+            difficulty: difficulty::level(task).unwrap_or(0),
             unseen: String::new(),
             language: task.language,
             query: task.query.clone(),

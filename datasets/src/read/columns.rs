@@ -26,7 +26,7 @@ type Read<T> = Result<T, String>;
 const NULL: &str = "a null, but a value is required";
 const OTHER_LIST: &str = "a list with another element type";
 /// Columns that older shards do not have.
-const LATER_COLUMNS: [&str; 4] = ["operations", "pairs", "wordings", "unseen"];
+const LATER_COLUMNS: [&str; 5] = ["operations", "pairs", "wordings", "difficulty", "unseen"];
 
 /// Check that every column exists and has the expected type. Additional columns are ignored.
 pub(super) fn check(actual: &Schema) -> Read<()> {
@@ -279,6 +279,14 @@ impl Columns<'_> {
         }
     }
 
+    /// A number in a column that may be missing.
+    fn later_number(&self, name: &str, at: usize) -> Read<u32> {
+        match self.whole.column_by_name(name) {
+            Some(_) => self.small(name, at),
+            None => Ok(0),
+        }
+    }
+
     fn digests(&self, name: &str, at: usize) -> Read<Vec<Digest>> {
         let texts = self.texts(name, at)?.into_iter();
         let digests: Result<_, _> = texts.map(Digest::try_from).collect();
@@ -314,6 +322,7 @@ fn row(columns: &Columns<'_>, at: usize) -> Read<Row> {
         operations: columns.later_texts("operations", at)?,
         pairs: columns.later_texts("pairs", at)?,
         wordings: columns.later_texts("wordings", at)?,
+        difficulty: columns.later_number("difficulty", at)?,
         unseen: columns.optional_text("unseen", at).unwrap_or_default(),
         language: columns.known("language", at, &LANGUAGES, language_code)?,
         query: columns.text("query", at)?.to_owned(),

@@ -74,6 +74,7 @@ fn expected(row: &Row, held_out: bool, unseen: &str) -> Value {
         "operations": row.operations,
         "pairs": row.pairs,
         "wordings": row.wordings,
+        "difficulty": row.difficulty,
         "unseen": unseen,
         "language": row.language,
         "query": row.query,

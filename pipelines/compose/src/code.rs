@@ -113,6 +113,8 @@ impl Style {
 /// The cells of a solution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Solution {
+    /// Shows files as they are written, before they are read.
+    pub raw: Option<String>,
     /// Loads the files and shows what is in them.
     pub look: String,
     /// The steps.
@@ -121,6 +123,13 @@ pub struct Solution {
     pub bounds: Vec<usize>,
     /// Reads back what was saved; none for an answer.
     pub check: Option<String>,
+}
+
+impl Solution {
+    /// The place of the cell that loads the files.
+    pub fn loads_at(&self) -> usize {
+        usize::from(self.raw.is_some())
+    }
 }
 
 /// What a solution needs to know of its task.
@@ -176,6 +185,7 @@ pub fn solution(
         .output
         .map(|path| check(path, style.idiom, job.medium()));
     Ok(Solution {
+        raw: None,
         look,
         work,
         bounds,
@@ -205,7 +215,7 @@ fn delimiter(file: &TaskFile) -> Option<char> {
 /// The encoding, where it is not what pandas assumes.
 fn encoding(file: &TaskFile) -> Option<&str> {
     let encoding = file.format.as_ref()?.encoding.as_deref()?;
-    (!matches!(encoding, "utf-8" | "ascii" | "utf8")).then_some(encoding)
+    (!reading::is_usual(encoding)).then_some(encoding)
 }
 
 fn look(job: &Job<'_>, style: &Style) -> String {

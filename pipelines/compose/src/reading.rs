@@ -35,14 +35,18 @@ pub fn expression(file: &TableFile<'_>, quoted: Quote) -> String {
     expression + &conversions(file.read, quoted)
 }
 
+/// Whether pandas assumes this encoding of a text.
+pub(crate) fn is_usual(encoding: &str) -> bool {
+    matches!(encoding, "utf-8" | "ascii" | "utf8")
+}
+
 /// The options of `pd.read_csv` after the path, each with a comma before it.
 fn csv_options(file: &TableFile<'_>, quoted: Quote) -> String {
     let (read, mut options) = (file.read, String::new());
     if let Some(delimiter) = file.delimiter.filter(|delimiter| *delimiter != ',') {
         options += &format!(", sep={}", quoted(&delimiter.to_string()));
     }
-    let usual = |encoding: &&str| matches!(*encoding, "utf-8" | "ascii" | "utf8");
-    if let Some(encoding) = file.encoding.filter(|encoding| !usual(encoding)) {
+    if let Some(encoding) = file.encoding.filter(|encoding| !is_usual(encoding)) {
         options += &format!(", encoding={}", quoted(encoding));
     }
     if !read.decimal_comma.is_empty() {

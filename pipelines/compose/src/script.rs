@@ -1,7 +1,7 @@
 //! The expert's way through a composed task: what it does next, given what it has seen.
 
 use pybench_types::id::Digest;
-use pybench_types::task::{Language, Task};
+use pybench_types::task::{Language, Task, TaskFile};
 use rand::SeedableRng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
@@ -12,7 +12,14 @@ use crate::content::Medium;
 use crate::graph::{Graph, GraphError, Step};
 use crate::misread::Misreading;
 use crate::plan::{Plan, PlanError};
-use crate::slip::{self, Slip};
+use crate::raw_look;
+use crate::slip::{self, Slip, SlipKind};
+
+/// Cells of a script with a mistake, so that it ends within the ten turns that recipes allow by default.
+const MAX_CELLS: usize = 9;
+/// Share of the samples that look at files as they are written though the defaults read them: whoever has to decide cannot
+/// know before.
+const LOOKS_ANYWAY: f64 = 0.5;
 
 /// What the expert does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,11 +50,26 @@ pub enum ScriptError {
     NoAnswer,
 }
 
+/// What a cell of a script is for, mistakes aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Shows files as they are written.
+    Raw,
+    /// Loads the files.
+    Load,
+    /// Does the steps of this cell of the solution.
+    Work(usize),
+    /// Reads back what was saved.
+    Check,
+}
+
 /// A solution of one task.
 pub struct Script<'a> {
     task: &'a Task,
     plan: Plan,
     style: Style,
+    /// The files that are shown as they are written.
+    shown: Vec<&'a TaskFile>,
     solution: Solution,
     fault: Option<Fault>,
     slip: Option<Slip>,
@@ -97,7 +119,7 @@ impl<'a> Script<'a> {
         )
     }
 
-    /// The solution in pandas; with a misreading, as one would write it who reads a file so.
+    /// The solution in pandas that reads the files at once; with a misreading, as one would write it who reads a file so.
     ///
     /// # Errors
     /// As [`Script::new`].
@@ -105,6 +127,7 @@ impl<'a> Script<'a> {
         let fault = misreading.map(|_| Fault::LeftOut(usize::MAX));
         let graph = Plan::of(task)?.graph;
         let mut script = Self::of_graph(task, graph, 0, fault, &[Idiom::Pandas])?;
+        script.solution.raw = None;
         if let Some(Misreading { right, wrong, .. }) = misreading {
             script.solution.look = script.solution.look.replace(right, wrong);
         }
@@ -126,11 +149,14 @@ impl<'a> Script<'a> {
             ChaCha8Rng::seed_from_u64(Digest::of_json(&(&task.id, sample, "style")).seed());
         let job = job(task, &plan);
         let style = Style::draw(&job, idioms, &mut rng)?;
-        let solution = solution(&job, &style, &mut rng)?;
+        let mut solution = solution(&job, &style, &mut rng)?;
+        let shown = shown(task, sample);
+        solution.raw = raw_look::cell(&shown);
         Ok(Self {
             task,
             plan,
             style,
+            shown,
             solution,
             fault,
             slip: None,
@@ -138,12 +164,14 @@ impl<'a> Script<'a> {
         })
     }
 
-    /// The script that makes a mistake first and repairs it, if there is one that the solution lends itself to.
+    /// The script that makes a mistake first and repairs it, if there is one that the solution lends itself to and that does
+    /// not make it too long.
     #[must_use]
     pub fn with_slip(mut self) -> Self {
         let mut rng = self.rng.clone();
         let job = job(self.task, &self.plan);
-        self.slip = slip::draw(&job, &self.style, &self.solution, &mut rng);
+        let fits = self.parts().len() < MAX_CELLS;
+        self.slip = slip::draw(&job, &self.style, &self.solution, &mut rng).filter(|_| fits);
         self
     }
 
@@ -152,12 +180,24 @@ impl<'a> Script<'a> {
         self.slip.as_ref()
     }
 
+    /// What the cells are for, in order.
+    fn parts(&self) -> Vec<Part> {
+        let raw = self.solution.raw.as_ref().map(|_| Part::Raw);
+        let work = (0..self.solution.work.len()).map(Part::Work);
+        let check = self.solution.check.as_ref().map(|_| Part::Check);
+        let first = raw.into_iter().chain([Part::Load]);
+        first.chain(work).chain(check).collect()
+    }
+
     /// The cells, in order; one with a mistake is followed by its repair.
     pub fn cells(&self) -> Vec<&str> {
-        let work = self.solution.work.iter().map(String::as_str);
-        let check = self.solution.check.as_deref();
-        let look = std::iter::once(self.solution.look.as_str());
-        let mut cells: Vec<&str> = look.chain(work).chain(check).collect();
+        let code = |part: Part| match part {
+            Part::Raw => self.solution.raw.as_deref(),
+            Part::Load => Some(self.solution.look.as_str()),
+            Part::Work(at) => self.solution.work.get(at).map(String::as_str),
+            Part::Check => self.solution.check.as_deref(),
+        };
+        let mut cells: Vec<&str> = self.parts().into_iter().filter_map(code).collect();
         if let Some(slip) = self.slip.as_ref().filter(|slip| slip.at < cells.len()) {
             cells[slip.at] = &slip.repaired;
             cells.insert(slip.at, &slip.wrong);
@@ -194,15 +234,33 @@ impl<'a> Script<'a> {
         match &self.slip {
             Some(slip) if at == slip.at + 1 => Ok(if en { &slip.en } else { &slip.zh }.clone()),
             Some(slip) if at > slip.at => self.plain_thought(at - 1),
+            // It loads the files although it has not seen them.
+            Some(slip) if slip.kind == SlipKind::ReadOptions && at == 0 => Ok(self.opening()),
             _ => self.plain_thought(at),
         }
     }
 
     /// What the expert thinks before a cell, mistakes aside.
     fn plain_thought(&self, at: usize) -> Result<String, ScriptError> {
+        let en = self.task.language == Language::En;
+        Ok(match self.parts().get(at) {
+            Some(Part::Raw) => raw_look::purpose(&self.shown, self.task.language),
+            Some(Part::Load) if !self.shown.is_empty() => {
+                raw_look::findings(&self.shown, self.task.language)
+            }
+            Some(Part::Load) => self.opening(),
+            Some(Part::Work(cell)) => self.explained(*cell)?,
+            Some(Part::Check) | None => match en {
+                true => "I read the file back to see that it is as it should be.".to_owned(),
+                false => "再读一遍输出文件，确认内容无误。".to_owned(),
+            },
+        })
+    }
+
+    /// What the expert thinks before it loads files that it has not seen.
+    fn opening(&self) -> String {
         let mut rng = self.rng.clone();
         let en = self.task.language == Language::En;
-        let work = self.solution.work.len();
         let names: Vec<&str> = self
             .task
             .files
@@ -210,41 +268,32 @@ impl<'a> Script<'a> {
             .map(|file| file.name.as_str())
             .collect();
         let name = names.join(if en { " and " } else { "、" });
-        Ok(match at {
-            0 => {
-                let table = job(self.task, &self.plan).medium() == Medium::Table;
-                let said: [&str; 3] = match en {
-                    true if !table => [
-                        "First I load $name and see what is in it.",
-                        "Before I change anything I look at $name.",
-                        "I open $name and check that it is what the task describes.",
-                    ],
-                    false if !table => [
-                        "先打开 $name，看看内容。",
-                        "动手之前先看看 $name。",
-                        "读取 $name，确认与描述一致。",
-                    ],
-                    true => [
-                        "First I load $name and look at the size, the columns and some rows.",
-                        "Before I compute anything I check the contents of $name.",
-                        "I read $name and look at the columns that I need.",
-                    ],
-                    false => [
-                        "先读取 $name，看看有哪些列。",
-                        "计算之前先看看 $name 的内容。",
-                        "读取 $name 并检查列名和类型。",
-                    ],
-                };
-                said.choose(&mut rng)
-                    .map_or("", |text| *text)
-                    .replace("$name", &name)
-            }
-            at if at <= work => self.explained(at - 1)?,
-            _ => match en {
-                true => "I read the file back to see that it is as it should be.".to_owned(),
-                false => "再读一遍输出文件，确认内容无误。".to_owned(),
-            },
-        })
+        let table = job(self.task, &self.plan).medium() == Medium::Table;
+        let said: [&str; 3] = match en {
+            true if !table => [
+                "First I load $name and see what is in it.",
+                "Before I change anything I look at $name.",
+                "I open $name and check that it is what the task describes.",
+            ],
+            false if !table => [
+                "先打开 $name，看看内容。",
+                "动手之前先看看 $name。",
+                "读取 $name，确认与描述一致。",
+            ],
+            true => [
+                "First I load $name and look at the size, the columns and some rows.",
+                "Before I compute anything I check the contents of $name.",
+                "I read $name and look at the columns that I need.",
+            ],
+            false => [
+                "先读取 $name，看看有哪些列。",
+                "计算之前先看看 $name 的内容。",
+                "读取 $name 并检查列名和类型。",
+            ],
+        };
+        said.choose(&mut rng)
+            .map_or("", |text| *text)
+            .replace("$name", &name)
     }
 
     /// What the steps of one cell do.
@@ -324,6 +373,15 @@ impl<'a> Script<'a> {
         }
         .to_owned()
     }
+}
+
+/// The files of a task that a sample looks at before it reads them.
+fn shown(task: &Task, sample: u32) -> Vec<&TaskFile> {
+    let drawn = Digest::of_json(&(&task.id, sample, "raw look"));
+    let anyway = drawn.fraction() < LOOKS_ANYWAY;
+    let is_shown =
+        |file: &&TaskFile| raw_look::is_needed(file) || anyway && raw_look::is_worthwhile(file);
+    task.files.iter().filter(is_shown).collect()
 }
 
 fn job<'a>(task: &'a Task, plan: &'a Plan) -> Job<'a> {

@@ -11,13 +11,14 @@ use crate::code::{self, Idiom, Job, Solution, Style};
 use crate::content::Medium;
 use crate::inputs;
 use crate::operation::Operation;
+use crate::raw_look;
 
 /// A mistake in one cell, and its repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slip {
     /// What kind of mistake it is.
     pub kind: SlipKind,
-    /// The cell that it is made in: 0 is the one that loads the files.
+    /// The place of the cell that it is made in.
     pub at: usize,
     /// That cell with the mistake.
     pub wrong: String,
@@ -75,7 +76,7 @@ fn file_name(job: &Job<'_>, solution: &Solution, rng: &mut ChaCha8Rng) -> Option
     let taken = job.files.iter().any(|file| file.name == wrong);
     (!taken && solution.look.contains(&right)).then(|| Slip {
         kind: SlipKind::FileName,
-        at: 0,
+        at: solution.loads_at(),
         wrong: solution.look.replace(&right, &other),
         repaired: solution.look.clone(),
         en: format!(
@@ -100,16 +101,32 @@ fn read_options(job: &Job<'_>, style: &Style, solution: &Solution) -> Option<Sli
         _ => return None,
     };
     let right = code::read_expression(file);
-    (right != defaults).then(|| Slip {
-        kind: SlipKind::ReadOptions,
-        at: 0,
-        wrong: solution.look.replace(&right, &defaults),
-        repaired: solution.look.clone(),
-        en: format!(
-            "With the default options {} is not read as a proper table, so I read it as it is written.",
-            file.name
-        ),
-        zh: format!("用默认参数读不好 {}，改用与其格式相符的参数重新读取。", file.name),
+    let wrong = solution.look.replace(&right, &defaults);
+    let shown = solution.raw.clone().filter(|_| raw_look::is_needed(file));
+    (right != defaults).then(|| match shown {
+        // Who looks at the file as it is written does not make this mistake afterwards.
+        Some(raw) => Slip {
+            kind: SlipKind::ReadOptions,
+            at: 0,
+            wrong,
+            repaired: raw,
+            en: format!(
+                "With the default options {} is not read as a proper table, so I look at how it is written.",
+                file.name
+            ),
+            zh: format!("用默认参数读不好 {}，先看看它的原始写法。", file.name),
+        },
+        None => Slip {
+            kind: SlipKind::ReadOptions,
+            at: solution.loads_at(),
+            wrong,
+            repaired: solution.look.clone(),
+            en: format!(
+                "With the default options {} is not read as a proper table, so I read it as it is written.",
+                file.name
+            ),
+            zh: format!("用默认参数读不好 {}，改用与其格式相符的参数重新读取。", file.name),
+        },
     })
 }
 
@@ -149,7 +166,7 @@ fn column_name(
     }
     Some(Slip {
         kind: SlipKind::ColumnName,
-        at: 1,
+        at: solution.loads_at() + 1,
         wrong: cell.replace(&python_string(name), &python_string(&wrong)),
         repaired: reloaded(job, style, cell),
         en: format!(
@@ -178,7 +195,7 @@ fn column_type(job: &Job<'_>, style: &Style, solution: &Solution) -> Option<Slip
     }
     Some(Slip {
         kind: SlipKind::ColumnType,
-        at: 1,
+        at: solution.loads_at() + 1,
         wrong: format!("{}{argument}{after}", &cell[..at]),
         repaired: reloaded(job, style, cell),
         en: "The days are still texts, which have no date parts, so I convert them first. I load the table again and repeat the step."
@@ -196,7 +213,7 @@ fn table_name(style: &Style, solution: &Solution) -> Option<Slip> {
     let wrong = format!("FROM {}", style.table);
     cell.contains(&from).then(|| Slip {
         kind: SlipKind::TableName,
-        at: 1,
+        at: solution.loads_at() + 1,
         wrong: cell.replacen(&from, &wrong, 1),
         repaired: cell.clone(),
         en: format!(

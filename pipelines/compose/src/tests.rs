@@ -1,5 +1,7 @@
 //! Composes graphs over a table with every kind of column.
 
+mod first_look;
+mod less_precise;
 mod several_files;
 
 use std::collections::BTreeSet;

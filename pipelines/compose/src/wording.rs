@@ -9,6 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::argument::{Notation, fill};
 use crate::content::Medium;
 use crate::graph::{Graph, GraphError};
+use crate::imprecise;
 use crate::operations;
 
 /// How the answer is to be given.
@@ -49,8 +50,8 @@ pub(crate) struct Query {
     pub wordings: Vec<String>,
 }
 
-/// Whether a name is that of one of several wordings: of an operation, such as `filter_above/en/1`, or of a request, such
-/// as `style/en/3`.
+/// Whether a name is that of one of several wordings: of an operation, such as `filter_above/en/1`, of a request, such as
+/// `style/en/3`, or of what is said less precisely, such as `imprecise/en/0`.
 pub fn is_wording(name: &str) -> bool {
     let parts: Vec<&str> = name.split('/').collect();
     let &[of, language, number] = parts.as_slice() else {
@@ -60,6 +61,7 @@ pub fn is_wording(name: &str) -> bool {
     let count = match (of, language) {
         ("style", "en") => STYLES_EN.len(),
         ("style", "zh") => STYLES_ZH.len(),
+        (imprecise::NAME, "en" | "zh") => imprecise::KINDS,
         (_, "en") => operation.map_or(0, |operation| operation.en.len()),
         (_, "zh") => operation.map_or(0, |operation| operation.zh.len()),
         _ => 0,

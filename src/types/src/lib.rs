@@ -4,6 +4,7 @@
 pub mod address;
 pub mod check;
 pub mod clock;
+pub mod difficulty;
 pub mod exit_code;
 pub mod figure;
 pub mod held_out;

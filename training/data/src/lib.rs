@@ -34,7 +34,7 @@ pub use pybench_chat_template::{
 pub use reader::{RecordKind, SourceError};
 pub use record::{Conversation, Preference, Record};
 pub use render::{Overflow, OverflowReport, Rendered, Renderer, Span, fit_to_length};
-pub use source::{ResolvedSource, SizeHint, Source, read};
+pub use source::{ResolvedSource, SizeHint, Source, difficulties, read};
 pub use store::{StoreError, TokenClass, TokenStore};
 pub use token_stats::TokenStats;
 pub use tokenize::{LengthLimit, TokenizeError, tokenize};

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use crate::preference;
 use crate::reader::{
-    RecordKind, Records, SourceError, TOOLS_COLUMN, conversation, default_columns, io,
-    is_default_column, json_list, messages, unseen,
+    DIFFICULTY_COLUMN, RecordKind, Records, SourceError, TOOLS_COLUMN, conversation,
+    default_columns, io, is_default_column, json_list, messages, unseen,
 };
 use crate::record::Record;
 
@@ -200,7 +200,10 @@ fn record(
     let tools = json_list(TOOLS_COLUMN, tools).map_err(bad)?;
     let held_out = row.get("held_out_template") == Some(&true.into());
     let named = row.get("unseen").and_then(Value::as_str);
-    conversation(messages, tools, unseen(named, held_out), location)
+    let difficulty = row.get(DIFFICULTY_COLUMN).and_then(Value::as_u64);
+    let difficulty = difficulty.and_then(|level| u32::try_from(level).ok());
+    let unseen = unseen(named, held_out);
+    conversation(messages, tools, unseen, difficulty.unwrap_or(0), location)
 }
 
 #[cfg(test)]

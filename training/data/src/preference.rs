@@ -67,6 +67,7 @@ pub(crate) fn of_row(mut row: Map<String, Value>, location: &str) -> Result<Pref
             tools: tools.clone(),
             location: location.to_owned(),
             unseen: Unseen::Files,
+            difficulty: 0,
         })
     };
     let pair = Preference {

@@ -100,6 +100,9 @@ pub(crate) const TOOLS_COLUMN: &str = "tools";
 /// The columns that say what training rows lack of a conversation.
 pub(crate) const UNSEEN_COLUMNS: [&str; 2] = ["unseen", "held_out_template"];
 
+/// The column that says how difficult a composed task is.
+pub(crate) const DIFFICULTY_COLUMN: &str = "difficulty";
+
 /// What training rows lack of a conversation with these values of [`UNSEEN_COLUMNS`].
 pub(crate) fn unseen(name: Option<&str>, held_out_template: bool) -> Unseen {
     let named = name.and_then(Unseen::named);
@@ -152,6 +155,7 @@ pub(crate) fn conversation(
     mut messages: Vec<Message>,
     tools: Vec<Value>,
     unseen: Unseen,
+    difficulty: u32,
     location: String,
 ) -> Result<Record, SourceError> {
     if messages.len() > MAX_MESSAGES {
@@ -163,6 +167,7 @@ pub(crate) fn conversation(
         messages,
         tools,
         unseen,
+        difficulty,
         location,
     }))
 }

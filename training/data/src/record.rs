@@ -14,6 +14,8 @@ pub struct Conversation {
     /// For held-out conversations, what training rows lack of this one: the columns `unseen` and `held_out_template` of
     /// our own shards. Without these columns, only its files.
     pub unseen: Unseen,
+    /// The column `difficulty` of our own shards; 0 without it.
+    pub difficulty: u32,
 }
 
 impl<'a> From<&'a Conversation> for Chat<'a> {

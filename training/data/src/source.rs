@@ -1,5 +1,6 @@
 //! The data sources of a recipe: local files or a dataset repository of the Hub, read as a stream.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -203,6 +204,22 @@ pub fn read(source: &Source) -> Result<Vec<Conversation>, SourceError> {
         Err(error) => Some(Err(error)),
     };
     located.records().filter_map(conversation).collect()
+}
+
+/// The difficulty of each conversation of a source that has one, by its location.
+///
+/// # Errors
+/// As when the source is read.
+pub fn difficulties(source: &Source) -> Result<HashMap<String, u32>, SourceError> {
+    let located = source.resolve()?;
+    let level = |record| match record {
+        Ok(Record::Conversation(conversation)) if conversation.difficulty > 0 => {
+            Some(Ok((conversation.location, conversation.difficulty)))
+        }
+        Ok(_) => None,
+        Err(error) => Some(Err(error)),
+    };
+    located.records().filter_map(level).collect()
 }
 
 fn extension(path: &Path) -> &str {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
-use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt32Type};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use pybench_chat_template::{Message, Weight};
@@ -12,8 +12,9 @@ use serde_json::{Number, Value};
 
 use crate::preference;
 use crate::reader::{
-    MAX_MESSAGES, RecordKind, Records, SourceError, TOOLS_COLUMN, UNSEEN_COLUMNS, conversation,
-    default_columns, io, is_default_column, json_list, normalize_role, unseen,
+    DIFFICULTY_COLUMN, MAX_MESSAGES, RecordKind, Records, SourceError, TOOLS_COLUMN,
+    UNSEEN_COLUMNS, conversation, default_columns, io, is_default_column, json_list,
+    normalize_role, unseen,
 };
 use crate::record::Record;
 
@@ -50,7 +51,10 @@ pub(crate) fn read(
     })?;
     let mut roots = vec![wanted];
     if kind == RecordKind::Messages {
-        let also = |name: &String| *name == TOOLS_COLUMN || UNSEEN_COLUMNS.contains(&name.as_str());
+        let also = |name: &String| {
+            let name = name.as_str();
+            [TOOLS_COLUMN, DIFFICULTY_COLUMN].contains(&name) || UNSEEN_COLUMNS.contains(&name)
+        };
         roots.extend((0..names.len()).filter(|&index| index != wanted && also(&names[index])));
     }
     if kind == RecordKind::Preference {
@@ -193,6 +197,8 @@ impl ParquetRows {
         let held_out: Option<&BooleanArray> = held_out.and_then(|array| array.as_boolean_opt());
         let named = batch.column_by_name("unseen");
         let named = named.and_then(|array| array.as_string_opt::<i32>());
+        let levels = batch.column_by_name(DIFFICULTY_COLUMN);
+        let levels = levels.and_then(|array| array.as_primitive_opt::<UInt32Type>());
         let tools = batch.column_by_name(TOOLS_COLUMN);
         let mut records = vec![];
         for row in 0..batch.num_rows() {
@@ -244,7 +250,9 @@ impl ParquetRows {
             let unseen = unseen(named.map(|names| names.value(row)), held_out);
             let tools = tools.map(|column| list_at(column, row, TOOLS_COLUMN));
             let tools = tools.transpose().map_err(reason)?.unwrap_or_default();
-            records.push(conversation(messages, tools, unseen, location)?);
+            let level = levels.filter(|levels| levels.is_valid(row));
+            let level = level.map_or(0, |levels| levels.value(row));
+            records.push(conversation(messages, tools, unseen, level, location)?);
         }
         Ok(records)
     }

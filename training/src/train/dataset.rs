@@ -1,18 +1,20 @@
 //! Batches of packed documents, in an order that recipe and step determine.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use pybench_training_data::{
     Bins, Conversation, LengthLimit, Overflow, Preflight, RecordKind, Rendered, Renderer, Source,
-    TokenClass, TokenStats, TokenStore, TokenizeError, fit_to_length, judge, pack, tokenize,
+    TokenClass, TokenStats, TokenStore, TokenizeError, difficulties, fit_to_length, judge, pack,
+    tokenize,
 };
 use tch::{Device, Tensor};
 
 use super::dpo::{DpoConfig, Pair, PreferenceSums};
 use super::mixture::{SourceShare, sample_documents, source_shares};
-use super::recipe::Recipe;
+use super::recipe::{Curriculum, Recipe};
 use crate::model::{DocumentLoss, Layout, Targets};
 
 /// A tokenized document with loss weights.
@@ -64,6 +66,13 @@ impl Documents {
         }
     }
 
+    fn location(&self, number: usize) -> String {
+        match self {
+            Self::InMemory(documents) => documents[number].location.clone(),
+            Self::Stored(store, _) => store.location(number),
+        }
+    }
+
     fn get(&self, number: usize) -> TokenizedDocument {
         match self {
             Self::InMemory(documents) => documents[number].clone(),
@@ -85,6 +94,8 @@ struct SourceDocuments {
     /// Index of the first document among those of all sources.
     first: usize,
     weight: f64,
+    /// The difficulty of each document, if the first epoch is ordered by it.
+    levels: Vec<u32>,
 }
 
 /// The documents of all sources and their packing. Documents stay on disk until a batch needs them.
@@ -269,7 +280,28 @@ impl Dataset {
         (data.mixture, data.stats, data.preflight) = (mixture, stats, preflight);
         let is_pairs = |source: &Source| source.kind == RecordKind::Preference;
         data.pairs = sources.iter().any(is_pairs);
+        if train.curriculum == Some(Curriculum::Difficulty) {
+            data.set_levels(sources)?;
+        }
         Ok(data)
+    }
+
+    /// Orders the first epoch by the difficulty of the documents of these sources.
+    fn set_levels(&mut self, sources: &[Source]) -> Result<()> {
+        for (part, source) in self.parts.iter_mut().zip(sources) {
+            let known = difficulties(source)?;
+            let documents = &part.documents;
+            let level = |number| known.get(&documents.location(number)).copied().unwrap_or(0);
+            part.levels = (0..documents.len()).map(level).collect();
+        }
+        let mut levels = self.parts.iter().flat_map(|part| &part.levels);
+        if levels.all(|level| *level == 0) {
+            bail!(
+                "train.curriculum = \"difficulty\": no row of [[data]] has a value above 0 in the column `difficulty`, which \
+                 datasets with composed tasks have; leave train.curriculum out"
+            );
+        }
+        Ok(())
     }
 
     /// A dataset of documents in memory.
@@ -295,6 +327,7 @@ impl Dataset {
                 documents,
                 first,
                 weight,
+                levels: vec![],
             });
         }
         Self {
@@ -370,6 +403,9 @@ impl Dataset {
         let mut hasher = blake3::Hasher::new();
         for part in &self.parts {
             hasher.update(&part.weight.to_le_bytes());
+            if !part.levels.is_empty() {
+                hasher.update(format!("{:?}", part.levels).as_bytes());
+            }
             match &part.documents {
                 Documents::Stored(store, weights) => {
                     hasher.update(format!("{} {weights:?}", store.key()).as_bytes());
@@ -404,11 +440,38 @@ impl Dataset {
             return self.shuffle_pairs(epoch);
         }
         let (documents, lengths) = self.epoch_documents(epoch);
-        let mut bins = pack(&lengths, self.max_seq_len, self.seed, epoch);
+        let is_ordered = self.parts.iter().any(|part| !part.levels.is_empty());
+        let mut bins = match epoch == 0 && is_ordered {
+            true => self.pack_by_level(&documents, &lengths),
+            false => pack(&lengths, self.max_seq_len, self.seed, epoch),
+        };
         bins.iter_mut()
             .flatten()
             .for_each(|index| *index = documents[*index]);
         bins
+    }
+
+    /// The packed documents of the first epoch, the easiest rows first. A row has documents of one level.
+    fn pack_by_level(&self, documents: &[usize], lengths: &[usize]) -> Bins {
+        let levels: Vec<u32> = documents.iter().map(|&number| self.level(number)).collect();
+        let distinct: BTreeSet<u32> = levels.iter().copied().collect();
+        let rows = distinct.into_iter().flat_map(|level| {
+            // Empty documents are left out.
+            let own = levels.iter().zip(lengths);
+            let own = own.map(|(own, length)| if *own == level { *length } else { 0 });
+            pack(&own.collect::<Vec<_>>(), self.max_seq_len, self.seed, 0)
+        });
+        rows.collect()
+    }
+
+    /// The difficulty of a document; 0 if it has none.
+    fn level(&self, number: usize) -> u32 {
+        let part = self.parts.partition_point(|part| part.first <= number);
+        let part = &self.parts[part - 1];
+        part.levels
+            .get(number - part.first)
+            .copied()
+            .unwrap_or_default()
     }
 
     /// The pairs of an epoch, each in a row of its own.
@@ -498,6 +561,31 @@ mod tests {
             .collect();
         assert_eq!(seen[..wanted.len()], wanted);
         assert!(seen.len() - wanted.len() < 4);
+    }
+
+    #[test]
+    fn the_first_epoch_goes_from_easy_to_difficult_rows() {
+        let ordered = || {
+            let mut data = dataset();
+            data.parts[0].levels = (0..39).map(|number| number * 7 % 4).collect();
+            data
+        };
+        let mut data = ordered();
+        let rows = data.rows(0).clone();
+        let levels: Vec<u32> = rows.iter().flatten().map(|n| data.level(*n)).collect();
+        assert!(levels.is_sorted(), "{levels:?}");
+        let mut seen = rows.concat();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..39).collect::<Vec<_>>());
+        let mut plain = dataset();
+        assert_ne!(&rows, plain.rows(0));
+        assert_eq!(data.rows(1), plain.rows(1), "later epochs are random");
+        assert_ne!(data.digest(), plain.digest());
+        let (steps, rows) = (data.steps(2.0, 2), 2);
+        for step in 0..steps {
+            let resumed = ordered().step_rows(step, rows);
+            assert_eq!(data.step_rows(step, rows), resumed, "step {step}");
+        }
     }
 
     #[test]

@@ -205,6 +205,17 @@ pub struct TrainConfig {
     /// Whether adapters are merged into a model at the end. They are saved on their own in any case.
     #[serde(default = "TrainConfig::merges")]
     pub merge: bool,
+    /// An order of the rows of the first epoch; without it, and in later epochs, it is random.
+    #[serde(default)]
+    pub curriculum: Option<Curriculum>,
+}
+
+/// An order in which rows are learned first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Curriculum {
+    /// By the column `difficulty` of our own datasets, the easiest rows first.
+    Difficulty,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

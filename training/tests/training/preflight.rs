@@ -33,6 +33,7 @@ fn look(renderer: &Renderer, messages: &[Message], vocab: i64, pad: bool) -> Pre
         tools: vec![],
         location: "a.jsonl:1".into(),
         unseen: pybench_types::held_out::Unseen::Files,
+        difficulty: 0,
     };
     let rendered = renderer.render(messages).unwrap();
     preflight(renderer, &[conversation], &[rendered], vocab, pad).unwrap()

@@ -131,10 +131,12 @@ fn the_named_sets_are_read_in_their_schemas() {
     ];
     write_parquet(&at("older.parquet"), columns);
     let unseen = ["files", "pairs", ""].map(str::to_owned);
+    let levels: ArrayRef = Arc::new(arrow::array::UInt32Array::from(vec![3, 0, 1]));
     let columns = vec![
         ("messages", column(&talks, ["role", "content"])),
         ("held_out_template", held),
         ("unseen", texts(&unseen)),
+        ("difficulty", levels),
     ];
     write_parquet(&at("ours.parquet"), columns);
     let names = [
@@ -157,6 +159,13 @@ fn the_named_sets_are_read_in_their_schemas() {
             _ => Unseen::Files,
         };
         assert_eq!(unseen, [Unseen::Files, second, Unseen::Files], "{name}");
+        let levels: Vec<_> = found.iter().map(|one| one.difficulty).collect();
+        let expected = if name == "ours.parquet" {
+            [3, 0, 1]
+        } else {
+            [0; 3]
+        };
+        assert_eq!(levels, expected, "{name}");
     }
 }
 

@@ -18,12 +18,14 @@ use pybench_library::export::{SolvedTask, write_folders, write_taskset};
 use pybench_run::cli::{LogArgs, Process, print};
 use pybench_run::project::samples;
 use pybench_run::{RunError, cores};
+use pybench_types::difficulty;
 use pybench_types::held_out;
 use pybench_types::held_out::HeldOutRule;
 use pybench_types::id::Digest;
 use pybench_types::task::{Category, Language, Task};
 
 use super::audit::{Audit, Environment, audit};
+use super::imprecise::said_imprecisely;
 use super::rounds::Rounds;
 use super::stage::COMPOSED;
 
@@ -51,6 +53,9 @@ pub struct ComposeArgs {
     /// Share of the tasks on tables whose file is written as people hand tables on, from 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.25)]
     pub messy: f64,
+    /// Share of the tasks that are said less precisely where only one thing can be meant, from 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub imprecise: f64,
     /// Run the expert and agents without a solution in the interpreter, check them, and print a summary
     #[arg(long)]
     pub prove: bool,
@@ -162,7 +167,11 @@ fn compose(
             for bytes in files {
                 fixtures.store.put(&bytes)?;
             }
-            tasks.push(task);
+            let is_imprecise = Digest::of_json(&(&drawn, "imprecise")).fraction() < args.imprecise;
+            tasks.push(match is_imprecise {
+                true => said_imprecisely(task, &fixtures.store, seed)?,
+                false => task,
+            });
         }
     }
     Ok(tasks)
@@ -271,6 +280,7 @@ fn summary(tasks: &[Task], audits: &[Audit], seconds: f64) -> String {
          operations used          {} of {}\n\
          on several files         {several}\n\
          on                       {}\n\
+         difficulty               {}\n\
          expert passes            {sound} of {}\n\
          wrong solutions rejected {} of {mutants}\n\
          null agents that pass    {nulls}\n\
@@ -280,6 +290,7 @@ fn summary(tasks: &[Task], audits: &[Audit], seconds: f64) -> String {
         operations.len(),
         pybench_compose::operations::all().count(),
         by_medium(tasks),
+        by_difficulty(tasks),
         audits.len(),
         mutants - passed,
         tasks.len() as f64 * 60.0 / seconds
@@ -308,6 +319,19 @@ fn by_medium(tasks: &[Task]) -> String {
     let count = |medium| tasks.iter().filter(|task| of(task) == Some(medium)).count();
     let counts = Medium::ALL.map(|medium| format!("{} {}s", count(medium), medium.name()));
     counts.join(", ")
+}
+
+/// How many tasks have each level of difficulty.
+fn by_difficulty(tasks: &[Task]) -> String {
+    let levels = tasks.iter().filter_map(difficulty::level);
+    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+    for level in levels {
+        *counts.entry(level).or_default() += 1;
+    }
+    let counts = counts
+        .iter()
+        .map(|(level, count)| format!("{count} of level {level}"));
+    counts.collect::<Vec<_>>().join(", ")
 }
 
 /// The wrong ways in which files were read, and how many of these solutions raised no exception.

@@ -2,5 +2,6 @@
 
 pub mod audit;
 pub mod command;
+mod imprecise;
 mod rounds;
 pub(crate) mod stage;

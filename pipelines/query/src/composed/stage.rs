@@ -8,12 +8,14 @@ use pybench_library::Library;
 use pybench_run::{
     ContentStore, Executor, Failure, FailureKind, Query, Recipe, RunContext, RunError, Stage,
 };
+use pybench_types::difficulty;
 use pybench_types::held_out::HeldOutRule;
 use pybench_types::id::Digest;
 use pybench_types::task::{Category, Language, SourceFile, Task};
 use rand::seq::SliceRandom;
 use serde_json::Value;
 
+use super::imprecise::said_imprecisely;
 use super::rounds::Rounds;
 use crate::STAGE;
 use crate::plan::{allocate, rng};
@@ -55,6 +57,13 @@ fn exists(name: &str) -> bool {
 
 fn validate_query(query: &Query) -> Result<(), RunError> {
     let conflict = match query {
+        _ if query.composed == 0.0 && !query.difficulties.is_empty() => {
+            return Err(RunError::BadInput(
+                "recipe, query.difficulties: only composed tasks have a level of difficulty; set `query.composed`, or \
+                 remove `query.difficulties`"
+                    .into(),
+            ));
+        }
         _ if query.composed == 0.0 => return Ok(()),
         _ if query.writer.is_some() => "a writer makes all tasks; remove `query.writer`",
         _ if !query.keywords.is_empty() => {
@@ -119,6 +128,9 @@ struct ComposedStage {
     seed: u64,
     renamed: f64,
     messy: f64,
+    imprecise: f64,
+    /// Levels of difficulty; empty for all.
+    difficulties: Vec<u32>,
     /// What tasks over files of the train split do not have.
     held_out: HeldOutRule,
     test_fraction: f64,
@@ -144,6 +156,8 @@ impl ComposedStage {
             seed: recipe.seed,
             renamed: recipe.query.renamed,
             messy: recipe.query.messy,
+            imprecise: recipe.query.imprecise,
+            difficulties: recipe.query.difficulties.clone(),
             held_out: recipe.shard.held_out(recipe.seed),
             test_fraction: recipe.shard.test_fraction,
             languages,
@@ -184,11 +198,30 @@ impl ComposedStage {
                 for bytes in made.files {
                     self.store.put(&bytes)?;
                 }
-                Ok(made.task)
+                let is_imprecise =
+                    Digest::of_json(&(&drawn, "imprecise")).fraction() < self.imprecise;
+                let task = match is_imprecise {
+                    true => said_imprecisely(made.task, &self.store, seed)?,
+                    false => made.task,
+                };
+                self.of_asked_difficulty(task)
             }
             None => Err(Failure::new(
                 FailureKind::Item,
                 "no chain of operations on this file was drawn whose result shows each of them",
+            )),
+        }
+    }
+
+    fn of_asked_difficulty(&self, task: Task) -> Result<Task, Failure> {
+        let level = difficulty::level(&task).unwrap_or(0);
+        match self.difficulties.is_empty() || self.difficulties.contains(&level) {
+            true => Ok(task),
+            false => Err(Failure::new(
+                FailureKind::Item,
+                format!(
+                    "its level of difficulty is {level}, which `query.difficulties` does not name"
+                ),
             )),
         }
     }

@@ -293,7 +293,7 @@ fn composed_tasks_are_solved_by_the_expert_and_their_faults_are_rejected() {
     }
     let recipe = "name = 't'\nseed = 3\nteacher = { kind = 'expert', faults = 0.4 }\n\n\
         [[crawl.sources]]\nsource = 'local'\npath = 'files'\nlicense = 'CC0-1.0'\n\n\
-        [query]\ntasks = 12\ncomposed = 1.0\nrenamed = 0.5\n\n\
+        [query]\ntasks = 12\ncomposed = 1.0\nrenamed = 0.5\nimprecise = 0.5\n\n\
         [shard]\nheld_out_templates = 0\ntest_fraction = 0\n";
     let fixture = RunFixture::bare(recipe);
     fixture.add("stock.csv", stock().as_bytes());
@@ -301,6 +301,12 @@ fn composed_tasks_are_solved_by_the_expert_and_their_faults_are_rejected() {
     assert_eq!(status, Some(0), "{text}");
     let tasks: Vec<Task> = fixture.lines("tasks.jsonl");
     assert_eq!(tasks.len(), 12, "{text}");
+    let wordings = |task: &Task| pybench_types::held_out::composition(task).1;
+    let is_imprecise = |name: &String| name.starts_with("imprecise/");
+    let imprecise = tasks
+        .iter()
+        .filter(|task| wordings(task).iter().any(is_imprecise));
+    assert!((1..12).contains(&imprecise.count()));
     let derived = tasks
         .iter()
         .filter(|task| task.files[0].derived_from.is_some());
@@ -369,6 +375,17 @@ fn a_recipe_that_asks_for_composed_tasks_of_other_kinds_is_refused() {
     assert!(!output.status.success());
     assert!(
         text.contains("query.composed: keywords choose among templates"),
+        "{text}"
+    );
+    let recipe = RECIPE.replace("[query]\n", "[query]\ndifficulties = [1]\n");
+    let output = RunFixture::bare(&recipe)
+        .program("query", &[])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(
+        text.contains("query.difficulties: only composed tasks have a level"),
         "{text}"
     );
 }

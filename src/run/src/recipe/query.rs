@@ -48,6 +48,15 @@ pub struct Query {
     )]
     #[schemars(range(min = 0, max = 1))]
     pub messy: f64,
+    /// Share of the composed tasks that are said less precisely where only one thing can be meant, from 0 to 1: a column
+    /// by its words, a file without its extension.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0, max = 1))]
+    pub imprecise: f64,
+    /// Levels of difficulty of the composed tasks, from 1 to 5; an empty list makes all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 5), inner(range(min = 1, max = 5)))]
+    pub difficulties: Vec<u32>,
     /// Whether every task must use a crawled file.
     #[serde(default, skip_serializing_if = "FileUse::is_default")]
     pub files: FileUse,

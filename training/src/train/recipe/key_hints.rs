@@ -127,6 +127,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "gradient_checkpointing",
             "recompute_num_layers",
             "dtype",
+            "curriculum",
         ],
     ),
     (

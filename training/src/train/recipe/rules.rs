@@ -153,6 +153,12 @@ impl Recipe {
                 train.observation_weight,
                 replies_only,
             ),
+            rule(
+                train.curriculum.is_none(),
+                "train.curriculum",
+                "\"difficulty\"",
+                "pairs have no level of difficulty; leave it out",
+            ),
         ]
     }
 }
