@@ -53,6 +53,29 @@ fn table(rows: usize) -> Frame {
     Frame::new(DataFrame::new(rows, columns).unwrap())
 }
 
+/// Codes with a year, a separator and digits, and numbers that stand in clusters.
+fn codes() -> Frame {
+    let rows = 60;
+    let code = |i: usize| {
+        let color = ["Blue7", "Red12", "Green3"][i * i % 3];
+        format!("Lot {}-{color}", 2015 + i * 7 % 6)
+    };
+    let columns = vec![
+        Column::new("code".into(), (0..rows).map(code).collect::<Vec<_>>()),
+        Column::new(
+            "mass".into(),
+            (0..rows).map(|i| (i * i) as i64 + 1).collect::<Vec<_>>(),
+        ),
+        Column::new(
+            "load".into(),
+            (0..rows)
+                .map(|i| (i * i * i % 97 + i) as i64)
+                .collect::<Vec<_>>(),
+        ),
+    ];
+    Frame::new(DataFrame::new(rows, columns).unwrap())
+}
+
 /// A row for three of the four regions and for one that no table has.
 fn lookup() -> Frame {
     let columns = vec![
@@ -196,8 +219,16 @@ fn every_operation_draws_what_its_wordings_and_code_name() {
     let in_parts = Frame::new(whole.lazy().limit(30).collect().unwrap());
     let in_parts = in_parts.with_others(vec![other("./data/b.csv", second)]);
     let facts = lookup().with_others(vec![other("./data/sales.csv", table(60))]);
-    let contents = contents();
-    let all = [&whole, &doubled, &small, &with_lookup, &in_parts, &facts];
+    let (codes, contents) = (codes(), contents());
+    let all = [
+        &whole,
+        &doubled,
+        &small,
+        &with_lookup,
+        &in_parts,
+        &facts,
+        &codes,
+    ];
     let all: Vec<&Frame> = all.into_iter().chain(&contents).collect();
     let mut drawn = BTreeSet::new();
     for operation in operations::all() {
