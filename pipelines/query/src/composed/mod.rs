@@ -2,5 +2,6 @@
 
 pub mod audit;
 pub mod command;
+mod diversity;
 mod rounds;
 pub(crate) mod stage;
