@@ -383,9 +383,12 @@ fn python(code: &str, arguments: &Arguments, job: &Job<'_>, style: &Style) -> St
     let title = python_string(job.title);
     let other = job.other(arguments.file(OTHER));
     let other = other.and_then(|at| style.others.get(at));
+    let input = job.files.first().map(inputs::path).unwrap_or_default();
+    let input = python_string(&input);
     let extra = [
         ("t", style.table),
         ("source", style.source),
+        ("input", input.as_str()),
         ("path", path.as_str()),
         ("title", title.as_str()),
         (OTHER, other.copied().unwrap_or_default()),

@@ -135,12 +135,28 @@ fn contents() -> Vec<Frame> {
         level: [1, 0, 0, 2, 0][at % 5],
         page: 0,
     });
+    let cells = |at: usize| {
+        [
+            format!("Quay {at}"),
+            format!("{}", at * at % 23),
+            format!("{}.5", at * 7),
+        ]
+    };
+    let table =
+        std::iter::once(["quay", "depth", "length"].map(str::to_owned)).chain((0..14).map(cells));
+    let table: pybench_profile::Cells = table.map(Vec::from).collect();
     let document = Document {
         blocks: blocks.collect(),
-        paged: false,
+        tables: Tables::Word(vec![table.clone()]),
+        ..Document::default()
+    };
+    let page = Document {
+        tables: Tables::Page(vec![table]),
+        ..document.clone()
     };
     let mut pages = Document {
         paged: true,
+        tables: Tables::None,
         ..document.clone()
     };
     for (at, line) in pages.blocks.iter_mut().enumerate() {
@@ -148,6 +164,7 @@ fn contents() -> Vec<Frame> {
     }
     let contents = [
         Content::Document(document.into()),
+        Content::Document(page.into()),
         Content::Document(pages.into()),
         Content::Text(text.into()),
         Content::Text(log.into()),
@@ -253,7 +270,7 @@ fn every_operation_draws_what_its_wordings_and_code_name() {
             let said = operation.en.iter().chain(&operation.zh);
             for pattern in codes.chain(said) {
                 let extra = [("t", "df"), ("path", "p"), ("title", "t"), ("file", "o")];
-                let extra = [&extra[..], &[("source", "x")]].concat();
+                let extra = [&extra[..], &[("source", "x"), ("input", "i")]].concat();
                 let filled = fill(pattern, &arguments, Notation::Python, &extra);
                 assert!(!filled.contains('$'), "{operation:?}: {filled}");
             }

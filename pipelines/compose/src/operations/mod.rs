@@ -8,6 +8,7 @@ mod columns;
 mod combine;
 mod derive;
 mod document;
+mod document_table;
 mod edit_picture;
 mod edit_sound;
 mod edit_text;
@@ -55,6 +56,7 @@ static OPERATIONS: LazyLock<BTreeMap<String, Operation>> = LazyLock::new(|| {
         read_text::operations(),
         read_matches::operations(),
         document::operations(),
+        document_table::operations(),
         edit_picture::operations(),
         color_picture::operations(),
         read_picture::operations(),
