@@ -214,7 +214,7 @@ fn of_two() -> Vec<Operation> {
             pearson_corr(ranked(a, "column"), ranked(a, "other"))
         })
         .counted_as("correlation")
-.pandas("answer = $t[$column].rank().corr($t[$other].rank())")
+        .pandas("answer = $t[$column].rank().corr($t[$other].rank())")
         .pandas("from scipy import stats\nanswer = stats.spearmanr($t[$column], $t[$other]).statistic")
         .en([
             "report the Spearman rank correlation of $column and $other",
@@ -225,7 +225,7 @@ fn of_two() -> Vec<Operation> {
             pearson_corr(a.col("column"), a.col("other")).pow(lit(2.0))
         })
         .counted_as("linear regression")
-.pandas("from scipy import stats\nanswer = stats.linregress($t[$other], $t[$column]).rvalue ** 2")
+        .pandas("from scipy import stats\nanswer = stats.linregress($t[$other], $t[$column]).rvalue ** 2")
         .pandas("answer = $t[$column].corr($t[$other]) ** 2")
         .python("import statistics\nanswer = statistics.correlation([row[$column] for row in $t], [row[$other] for row in $t]) ** 2")
         .en([
@@ -235,7 +235,7 @@ fn of_two() -> Vec<Operation> {
         .zh(["求以$other预测$column的最小二乘直线的决定系数R²"]),
         answer("answer_intercept", correlated, intercept)
             .counted_as("linear regression")
-.pandas("from scipy import stats\nanswer = stats.linregress($t[$other], $t[$column]).intercept")
+            .pandas("from scipy import stats\nanswer = stats.linregress($t[$other], $t[$column]).intercept")
             .pandas(
                 "slope = $t[$column].cov($t[$other]) / $t[$other].var()\n\
                  answer = $t[$column].mean() - slope * $t[$other].mean()",
@@ -251,7 +251,7 @@ fn of_two() -> Vec<Operation> {
             lit(50.0) * (lit(1.0) + r.abs())
         })
         .counted_as("principal components")
-.pandas(
+        .pandas(
             "values = np.linalg.eigvalsh($t[[$column, $other]].corr().to_numpy())\n\
              answer = 100 * values[-1] / values.sum()",
         )
@@ -346,7 +346,7 @@ fn of_groups() -> Vec<Operation> {
     vec![
         answer("answer_welch_t", groups, welch)
             .counted_as("hypothesis test")
-.pandas(
+            .pandas(
                 "from scipy import stats\n\
                  first, second = ($t.loc[$t[$key] == name, $column] for name in ($first, $second))\n\
                  answer = stats.ttest_ind(first, second, equal_var=False).statistic",
@@ -368,7 +368,7 @@ fn of_groups() -> Vec<Operation> {
             .zh(["对$key为$first与$second的两组的$column做Welch t检验，求t统计量（前者减后者）"]),
         answer("answer_anova_f", all_groups, anova)
             .counted_as("hypothesis test")
-.pandas(
+            .pandas(
                 "from scipy import stats\n\
                  answer = stats.f_oneway(*(values for _, values in $t.groupby($key)[$column])).statistic",
             )
@@ -385,7 +385,7 @@ fn of_groups() -> Vec<Operation> {
             .zh(["以$key为分组对$column做单因素方差分析，求F统计量"]),
         Operation::new("answer_chi_square", Role::Answer, two_keys, chi_square)
             .counted_as("hypothesis test")
-.pandas(
+            .pandas(
                 "from scipy import stats\n\
                  answer = stats.chi2_contingency(pd.crosstab($t[$key], $t[$second]), correction=False).statistic",
             )
@@ -420,7 +420,7 @@ fn models() -> Vec<Operation> {
             dy - slope * dx
         })
         .counted_as("linear regression")
-.pandas(
+        .pandas(
             "from scipy import stats\n\
              line = stats.linregress($t[$other], $t[$column])\n\
              $t[$new] = $t[$column] - (line.intercept + line.slope * $t[$other])",
@@ -444,7 +444,7 @@ fn models() -> Vec<Operation> {
             (scaled("column") + sign * scaled("other")) / lit(std::f64::consts::SQRT_2)
         })
         .counted_as("principal components")
-.pandas(
+        .pandas(
             "scaled = ($t[[$column, $other]] - $t[[$column, $other]].mean()) / $t[[$column, $other]].std()\n\
              axis = np.linalg.eigh(scaled.corr().to_numpy())[1][:, -1]\n\
              $t[$new] = scaled.to_numpy() @ (axis * np.sign(axis[0]))",
@@ -556,7 +556,7 @@ fn cluster_by_gap() -> Operation {
     };
     Operation::derive("cluster_by_gap", draw, value)
         .counted_as("clustering")
-.pandas(
+        .pandas(
             "ordered = $t[$column].sort_values()\n\
              $t[$new] = (ordered.diff() > $gap).cumsum() + 1",
         )
