@@ -181,10 +181,10 @@ fn in_groups() -> Vec<Operation> {
         .pandas("$t[$new] = $t.groupby($key)[$column].shift(1)")
         .pandas("$t[$new] = $t.groupby($key)[$column].transform(lambda values: values.shift())")
         .python(
-            "last = {}\n\
+            "previous = {}\n\
              for row in $t:\n    \
-             row[$new] = last.get(row[$key])\n    \
-             last[row[$key]] = row[$column]",
+             row[$new] = previous.get(row[$key])\n    \
+             previous[row[$key]] = row[$column]",
         )
         .en([
             "add a column $new with the $column of the previous row with the same $key (missing in the first row of each $key)",
@@ -199,10 +199,10 @@ fn in_groups() -> Vec<Operation> {
         .pandas("$t[$new] = $t.groupby($key)[$column].diff()")
         .pandas("$t[$new] = $t[$column] - $t.groupby($key)[$column].shift(1)")
         .python(
-            "last = {}\n\
+            "previous = {}\n\
              for row in $t:\n    \
-             row[$new] = row[$column] - last[row[$key]] if row[$key] in last else None\n    \
-             last[row[$key]] = row[$column]",
+             row[$new] = row[$column] - previous[row[$key]] if row[$key] in previous else None\n    \
+             previous[row[$key]] = row[$column]",
         )
         .en([
             "add a column $new with the change of $column from the previous row with the same $key (missing in the first row of each $key)",
@@ -307,10 +307,10 @@ fn filled() -> Vec<Operation> {
         .pandas("$t[$column] = $t[$column].ffill()")
         .pandas("$t = $t.assign(**{$column: $t[$column].ffill()})")
         .python(
-            "last = None\n\
+            "known = None\n\
              for row in $t:\n    \
-             last = row[$column] if row[$column] is not None else last\n    \
-             row[$column] = last",
+             known = row[$column] if row[$column] is not None else known\n    \
+             row[$column] = known",
         )
         .en([
             "fill the gaps in $column with the last known value above them, in the current order",

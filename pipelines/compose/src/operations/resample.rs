@@ -207,3 +207,31 @@ fn counted(period: Period) -> Operation {
             &format!("生成两列的表：$period为{zh}，$new为行数"),
         ])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_fall_into_the_week_that_begins_on_their_monday() {
+        // A Sunday, a Monday, and days around the turn of a year.
+        let days = ["2024-05-05", "2024-05-06", "2023-12-31", "2024-01-01"];
+        let columns = vec![Column::new("day".into(), days.to_vec())];
+        let t = DataFrame::new(4, columns).unwrap().lazy();
+        let keys = PERIODS.map(|period| {
+            let key = (period.of)(col("day")).cast(DataType::String);
+            key.alias(period.name)
+        });
+        let data = t.select(keys).collect().unwrap();
+        let of = |name: &str| -> Vec<String> {
+            let texts = data.column(name).unwrap().str().unwrap();
+            texts.iter().flatten().map(str::to_owned).collect()
+        };
+        assert_eq!(of("yearly"), ["2024", "2024", "2023", "2024"]);
+        assert_eq!(of("quarterly"), ["2024Q2", "2024Q2", "2023Q4", "2024Q1"]);
+        assert_eq!(
+            of("weekly"),
+            ["2024-04-29", "2024-05-06", "2023-12-25", "2024-01-01"]
+        );
+    }
+}

@@ -621,6 +621,24 @@ mod tests {
     }
 
     #[test]
+    fn clusters_are_numbered_in_the_order_of_their_values() {
+        let columns = vec![Column::new("x".into(), vec![30.0, 2.0, 11.0, 1.0, 10.0])];
+        let step = crate::Step {
+            operation: "cluster_by_gap".into(),
+            arguments: Arguments::new([
+                ("column", Argument::Column("x".into())),
+                ("gap", Argument::Number(5.0)),
+                ("new", Argument::New("cluster".into())),
+            ]),
+        };
+        let frame = crate::Frame::new(DataFrame::new(5, columns).unwrap());
+        let result = step.apply(&frame).unwrap();
+        let clusters = result.data.column("cluster").unwrap().i64().unwrap();
+        let clusters: Vec<i64> = clusters.iter().flatten().collect();
+        assert_eq!(clusters, [3, 1, 2, 1, 2]);
+    }
+
+    #[test]
     fn a_gap_separates_as_many_clusters_as_asked() {
         let values = [1.0, 2.0, 3.0, 10.0, 11.0, 30.0];
         assert_eq!(separating_gap(&values, 2), Some(13.0));
