@@ -1,5 +1,5 @@
-//! How varied the tasks of a dataset are: distinct chains, queries and code once names and numbers are removed, and the
-//! share of near duplicates. Rows of templates and composed rows are counted apart.
+//! How varied the tasks of a dataset are: distinct chains, queries and code once names and numbers are removed, the
+//! share of near duplicates, and the self-BLEU of the queries. Rows of templates and composed rows are counted apart.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -11,12 +11,13 @@ use serde::Serialize;
 use crate::DatasetError;
 use crate::dedup::{Clusters, RowDeduplicator, RowTexts};
 use crate::samples::Sample;
+use crate::self_bleu::SelfBleu;
 
 /// What stands for a name, a text or a number in a skeleton.
 const HOLE: char = '#';
 
 /// The diversity of each group of rows.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Diversity(pub BTreeMap<TaskGroup, GroupDiversity>);
 
@@ -33,7 +34,7 @@ pub enum TaskGroup {
 }
 
 /// The counts of one group.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct GroupDiversity {
     pub rows: usize,
     /// Distinct templates or chains of operations.
@@ -44,6 +45,9 @@ pub struct GroupDiversity {
     pub programs: usize,
     /// Rows that nearly duplicate another one, in query and code, and could be left out.
     pub near_duplicates: usize,
+    /// Self-BLEU of up to 1,000 of the queries without names, quoted values, paths and numbers: 1 if all are the same,
+    /// near 0 if they share no words (Zhu et al. 2018). None of less than two rows.
+    pub self_bleu: Option<f64>,
 }
 
 impl TaskGroup {
@@ -67,6 +71,13 @@ impl TaskGroup {
     }
 }
 
+impl GroupDiversity {
+    fn shown_self_bleu(&self) -> String {
+        self.self_bleu
+            .map_or_else(|| "–".to_owned(), |score| format!("{score:.3}"))
+    }
+}
+
 /// Collects the skeletons of rows.
 #[derive(Default)]
 pub struct SkeletonCounter {
@@ -82,6 +93,7 @@ struct SkeletonSets {
     graphs: HashSet<u64>,
     queries: HashSet<u64>,
     programs: HashSet<u64>,
+    query_texts: SelfBleu,
 }
 
 impl SkeletonCounter {
@@ -93,7 +105,9 @@ impl SkeletonCounter {
         let sets = self.sets.entry(group).or_default();
         sets.rows += 1;
         sets.graphs.extend(template.map(seed));
-        sets.queries.insert(seed(&query_skeleton(texts.query())));
+        let query = query_skeleton(texts.query());
+        sets.queries.insert(seed(&query));
+        sets.query_texts.add(&query);
         sets.programs.insert(seed(&code_skeleton(texts.code())));
     }
 
@@ -108,6 +122,7 @@ impl SkeletonCounter {
                 queries: sets.queries.len(),
                 programs: sets.programs.len(),
                 near_duplicates: superfluous.count(),
+                self_bleu: sets.query_texts.score(),
             };
             (*group, counts)
         });
@@ -140,9 +155,20 @@ impl DiversitySurvey {
     /// # Errors
     /// I/O errors of temporary files.
     pub fn add(&mut self, sample: &Sample) -> Result<(), DatasetError> {
-        let texts = sample.texts();
-        self.skeletons.add(sample.metadata("template"), &texts);
-        self.near.add(&texts, 0)
+        self.add_texts(sample.metadata("template"), &sample.texts())
+    }
+
+    /// Adds a task with a solution. `template` is its template or its chain of operations.
+    ///
+    /// # Errors
+    /// I/O errors of temporary files.
+    pub fn add_texts(
+        &mut self,
+        template: Option<&str>,
+        texts: &RowTexts,
+    ) -> Result<(), DatasetError> {
+        self.skeletons.add(template, texts);
+        self.near.add(texts, 0)
     }
 
     /// # Errors
@@ -156,8 +182,8 @@ impl Diversity {
     /// The table as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = String::from(
-            "| tasks | rows | distinct graphs | distinct queries | distinct programs | near duplicates |\n\
-             | --- | ---: | ---: | ---: | ---: | ---: |\n",
+            "| tasks | rows | distinct graphs | distinct queries | distinct programs | near duplicates | self-BLEU |\n\
+             | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
         );
         for (group, counts) in &self.0 {
             let share = |count: usize| {
@@ -165,13 +191,14 @@ impl Diversity {
                 format!("{count} ({share:.1} %)")
             };
             text += &format!(
-                "| {} | {} | {} | {} | {} | {} |\n",
+                "| {} | {} | {} | {} | {} | {} | {} |\n",
                 group.name(),
                 counts.rows,
                 share(counts.graphs),
                 share(counts.queries),
                 share(counts.programs),
-                share(counts.near_duplicates)
+                share(counts.near_duplicates),
+                counts.shown_self_bleu()
             );
         }
         text
@@ -184,7 +211,7 @@ impl fmt::Display for Diversity {
             let share = |count: usize| 100.0 * count as f64 / counts.rows.max(1) as f64;
             writeln!(
                 f,
-                "{:<22} {} rows; distinct graphs {} ({:.1} %), queries {} ({:.1} %), programs {} ({:.1} %); near duplicates {} ({:.1} %)",
+                "{:<22} {} rows; distinct graphs {} ({:.1} %), queries {} ({:.1} %), programs {} ({:.1} %); near duplicates {} ({:.1} %); self-BLEU {}",
                 group.name(),
                 counts.rows,
                 counts.graphs,
@@ -194,7 +221,8 @@ impl fmt::Display for Diversity {
                 counts.programs,
                 share(counts.programs),
                 counts.near_duplicates,
-                share(counts.near_duplicates)
+                share(counts.near_duplicates),
+                counts.shown_self_bleu()
             )?;
         }
         Ok(())
@@ -346,8 +374,11 @@ mod tests {
             queries: 2,
             programs: 1,
             near_duplicates: 1,
+            self_bleu: composed.self_bleu,
         };
         assert_eq!(composed, &counts);
+        let score = composed.self_bleu.unwrap();
+        assert!(score > 0.0 && score < 1.0, "{score}");
         assert_eq!(diversity.0[&TaskGroup::Templates].near_duplicates, 0);
         assert!(
             diversity

@@ -34,6 +34,7 @@ mod schema;
 pub mod scrub;
 mod scrub_row;
 pub mod select;
+mod self_bleu;
 pub mod shards;
 pub mod split;
 pub mod split_check;

@@ -393,9 +393,12 @@ fn python(code: &str, arguments: &Arguments, job: &Job<'_>, style: &Style) -> St
     let title = python_string(job.title);
     let other = job.other(arguments.file(OTHER));
     let other = other.and_then(|at| style.others.get(at));
+    let input = job.files.first().map(inputs::path).unwrap_or_default();
+    let input = python_string(&input);
     let extra = [
         ("t", style.table),
         ("source", style.source),
+        ("input", input.as_str()),
         ("path", path.as_str()),
         ("title", title.as_str()),
         (OTHER, other.copied().unwrap_or_default()),
@@ -496,9 +499,16 @@ fn triple(text: &str) -> String {
 
 fn check(path: &str, idiom: Idiom, medium: Medium) -> String {
     let quoted = python_string(&format!("./{path}"));
-    let read = match path.rsplit_once('.').map_or("", |(_, extension)| extension) {
+    let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
+    let read = match extension {
         "xlsx" => "read_excel",
-        "json" => "read_json",
+        "json" | "jsonl" => "read_json",
+        "sqlite" => {
+            return format!(
+                "import sqlite3\nimport pandas as pd\nwith sqlite3.connect({quoted}) as saved:\n    \
+                 print(pd.read_sql(\"SELECT * FROM result LIMIT 3\", saved))"
+            );
+        }
         "parquet" => "read_parquet",
         "png" | "bmp" if medium == Medium::Picture => {
             return format!(
@@ -516,12 +526,19 @@ fn check(path: &str, idiom: Idiom, medium: Medium) -> String {
         }
         _ => "read_csv",
     };
+    let options = match extension {
+        "tsv" => ", sep=\"\\t\"",
+        "jsonl" => ", lines=True",
+        _ => "",
+    };
     let import = if idiom == Idiom::Plain || medium != Medium::Table {
         "import pandas as pd\n"
     } else {
         ""
     };
-    format!("{import}saved = pd.{read}({quoted})\nprint(saved.shape)\nprint(list(saved.columns))")
+    format!(
+        "{import}saved = pd.{read}({quoted}{options})\nprint(saved.shape)\nprint(list(saved.columns))"
+    )
 }
 
 /// Moves the imports of a cell to its start, each once.

@@ -38,7 +38,7 @@ mod wording;
 
 pub use compose::{Composed, compose};
 pub use content::{Content, Medium};
-pub use document::Document;
+pub use document::{Document, Tables};
 pub use frame::{Class, Frame, OtherTable};
 pub use graph::{Graph, GraphError, Step};
 pub use imprecise::imprecise;

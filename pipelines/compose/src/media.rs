@@ -11,7 +11,7 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::content::{Content, Medium};
-use crate::document::{self, Document};
+use crate::document::{self, Document, Tables};
 use crate::frame::Frame;
 use crate::inputs::{self, Inputs};
 use crate::picture::Picture;
@@ -106,14 +106,22 @@ pub(crate) fn draw_document(
             text.clone_into(&mut block.text);
         }
     }
-    let is_ascii = blocks.iter().all(|block| block.text.is_ascii());
-    let kind = match rng.random_range(0..5) {
-        0 | 1 if is_ascii => FileKind::Pdf,
-        2 => FileKind::Html,
-        _ => FileKind::Docx,
+    // Names in tables are those of the crawled file.
+    let tables = match renamed {
+        true => Tables::None,
+        false => Tables::read(file.kind, bytes),
     };
-    let bytes = document::written(kind, &blocks, rng)?;
+    let is_ascii = blocks.iter().all(|block| block.text.is_ascii());
+    let kind = match (rng.random_range(0..5), &tables) {
+        (_, Tables::Word(_)) => FileKind::Docx,
+        (_, Tables::Page(_)) => FileKind::Html,
+        (0 | 1, Tables::None) if is_ascii => FileKind::Pdf,
+        (2, Tables::None) => FileKind::Html,
+        (_, Tables::None) => FileKind::Docx,
+    };
+    let bytes = document::written(kind, &blocks, tables.all(), rng)?;
     let read = Document::read(kind, &bytes)?;
+    (read.tables == tables).then_some(())?;
     let words = |blocks: &[Block]| Document::text(blocks).replace('\n', " ");
     (words(&read.blocks) == words(&blocks)).then_some(())?;
     written(file, (kind, bytes), renamed, rng)

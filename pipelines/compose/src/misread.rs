@@ -3,7 +3,9 @@
 use pybench_types::read_options::ReadOptions;
 use pybench_types::task::{FileFormat, FileKind, Task, TaskFile};
 
+use crate::argument::python_string;
 use crate::code::read_expression;
+use crate::reading::second_form;
 
 /// A file of a task that is read wrongly.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,8 +44,9 @@ const CHANGES: [(&str, Change); 8] = [
         is_used
     }),
     ("days left as they are written", |format| {
-        let is_used = !format.read.dates.is_empty();
+        let is_used = !(format.read.dates.is_empty() && format.read.mixed_dates.is_empty());
         format.read.dates.clear();
+        format.read.mixed_dates.clear();
         is_used
     }),
     ("merged cells not filled", |format| {
@@ -98,6 +101,10 @@ fn of_file(file: &TaskFile) -> Vec<Misreading> {
     let rewritten = [
         ("day and month swapped", swapped_days(&format.read, &right)),
         (
+            "days in a second form lost",
+            lost_days(&format.read, &right),
+        ),
+        (
             "second header row taken as data",
             lower_header(&format.read, &right),
         ),
@@ -122,6 +129,15 @@ fn swapped_days(read: &ReadOptions, right: &str) -> Option<String> {
         let stated = format!(", format='{format}')");
         let guessed = ".map(__import__('dateutil.parser').parser.parse, na_action='ignore'))";
         wrong = wrong.replace(&stated, guessed);
+    }
+    (wrong != right).then_some(wrong)
+}
+
+/// Days that are not in ISO 8601 become missing values.
+fn lost_days(read: &ReadOptions, right: &str) -> Option<String> {
+    let mut wrong = right.to_owned();
+    for name in &read.mixed_dates {
+        wrong = wrong.replace(&second_form(&python_string(name)), "");
     }
     (wrong != right).then_some(wrong)
 }

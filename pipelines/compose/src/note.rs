@@ -82,6 +82,12 @@ fn facts(read: &ReadOptions, path: &str) -> Vec<(String, String)> {
             format!("日期为日在前（{example}{zh}），结果中请写成 2024-12-31"),
         ));
     }
+    for name in &read.mixed_dates {
+        facts.push((
+            format!("some dates in the column \"{name}\" are written day first (31.12.2024), the others as 2024-12-31; write all as 2024-12-31"),
+            format!("“{name}”列的日期有的写成日在前（31.12.2024），有的写成 2024-12-31，结果中请一律写成 2024-12-31"),
+        ));
+    }
     facts
 }
 

@@ -72,7 +72,8 @@ pub struct Operation {
     pub(crate) draw: DrawArguments,
     pub(crate) meaning: Meaning,
     /// Equivalent statements in pandas; `$t` is the data frame, which they replace, and `$file` that of another file.
-    /// Where the input is no table, `$source` is the text, the picture or the sound, and they may use other packages.
+    /// Where the input is no table, `$source` is the text, the picture or the sound, `$input` is the path of the file, and
+    /// they may use other packages.
     pub pandas: Vec<String>,
     /// Statements in plain Python; `$t` is the list of rows, each a dict, which they replace.
     pub python: Option<String>,

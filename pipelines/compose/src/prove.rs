@@ -122,6 +122,8 @@ fn sibling(operation: &str) -> Option<&'static str> {
         "out" => "in",
         "right" => "left",
         "body" => "text",
+        "before" => "after",
+        "after" => "before",
         _ => return None,
     };
     let name = format!("{kind}_{other}");

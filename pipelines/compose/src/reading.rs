@@ -70,6 +70,7 @@ fn csv_options(file: &TableFile<'_>, quoted: Quote) -> String {
 /// Columns that are converted from text, as an option.
 fn text_columns(read: &ReadOptions, quoted: Quote) -> String {
     let names = read.dates.keys().chain(read.numbers.keys());
+    let names = names.chain(&read.mixed_dates);
     let types: Vec<String> = names.map(|name| format!("{}: str", quoted(name))).collect();
     match types.is_empty() {
         true => String::new(),
@@ -109,6 +110,12 @@ fn conversions(read: &ReadOptions, quoted: Quote) -> String {
             "{name}: lambda t: pd.to_datetime(t[{name}], format='{format}').dt.strftime('%Y-%m-%d')"
         )
     });
+    let mixed = read.mixed_dates.iter().map(|name| {
+        let name = quoted(name);
+        let iso = format!("pd.to_datetime(t[{name}], format='%Y-%m-%d', errors='coerce')");
+        let others = second_form(&name);
+        format!("{name}: lambda t: {iso}{others}.dt.strftime('%Y-%m-%d')")
+    });
     let numbers = read.numbers.iter().map(|(name, notation)| {
         let name = quoted(name);
         format!("{name}: lambda t: {}", number(&name, notation, quoted))
@@ -117,11 +124,17 @@ fn conversions(read: &ReadOptions, quoted: Quote) -> String {
         let name = quoted(name);
         format!("{name}: lambda t: t[{name}].ffill()")
     });
-    let all: Vec<String> = dates.chain(numbers).chain(filled).collect();
+    let all = dates.chain(mixed).chain(numbers).chain(filled);
+    let all: Vec<String> = all.collect();
     match all.is_empty() {
         true => String::new(),
         false => format!(".assign(**{{{}}})", all.join(", ")),
     }
+}
+
+/// What adds the days of a column that are written day first to those in ISO 8601. `name` is a Python literal.
+pub(crate) fn second_form(name: &str) -> String {
+    format!(".fillna(pd.to_datetime(t[{name}], format='%d.%m.%Y', errors='coerce'))")
 }
 
 /// The numbers of a column of texts.

@@ -55,6 +55,29 @@ fn table(rows: usize) -> Frame {
     Frame::new(DataFrame::new(rows, columns).unwrap())
 }
 
+/// Codes with a year, a separator and digits, and numbers that stand in clusters.
+fn codes() -> Frame {
+    let rows = 60;
+    let code = |i: usize| {
+        let color = ["Blue7", "Red12", "Green3"][i * i % 3];
+        format!("Lot {}-{color}", 2015 + i * 7 % 6)
+    };
+    let columns = vec![
+        Column::new("code".into(), (0..rows).map(code).collect::<Vec<_>>()),
+        Column::new(
+            "mass".into(),
+            (0..rows).map(|i| (i * i) as i64 + 1).collect::<Vec<_>>(),
+        ),
+        Column::new(
+            "load".into(),
+            (0..rows)
+                .map(|i| (i * i * i % 97 + i) as i64)
+                .collect::<Vec<_>>(),
+        ),
+    ];
+    Frame::new(DataFrame::new(rows, columns).unwrap())
+}
+
 /// A row for three of the four regions and for one that no table has.
 fn lookup() -> Frame {
     let columns = vec![
@@ -114,12 +137,28 @@ fn contents() -> Vec<Frame> {
         level: [1, 0, 0, 2, 0][at % 5],
         page: 0,
     });
+    let cells = |at: usize| {
+        [
+            format!("Quay {at}"),
+            format!("{}", at * at % 23),
+            format!("{}.5", at * 7),
+        ]
+    };
+    let table =
+        std::iter::once(["quay", "depth", "length"].map(str::to_owned)).chain((0..14).map(cells));
+    let table: pybench_profile::Cells = table.map(Vec::from).collect();
     let document = Document {
         blocks: blocks.collect(),
-        paged: false,
+        tables: Tables::Word(vec![table.clone()]),
+        ..Document::default()
+    };
+    let page = Document {
+        tables: Tables::Page(vec![table]),
+        ..document.clone()
     };
     let mut pages = Document {
         paged: true,
+        tables: Tables::None,
         ..document.clone()
     };
     for (at, line) in pages.blocks.iter_mut().enumerate() {
@@ -127,6 +166,7 @@ fn contents() -> Vec<Frame> {
     }
     let contents = [
         Content::Document(document.into()),
+        Content::Document(page.into()),
         Content::Document(pages.into()),
         Content::Text(text.into()),
         Content::Text(log.into()),
@@ -198,8 +238,16 @@ fn every_operation_draws_what_its_wordings_and_code_name() {
     let in_parts = Frame::new(whole.lazy().limit(30).collect().unwrap());
     let in_parts = in_parts.with_others(vec![other("./data/b.csv", second)]);
     let facts = lookup().with_others(vec![other("./data/sales.csv", table(60))]);
-    let contents = contents();
-    let all = [&whole, &doubled, &small, &with_lookup, &in_parts, &facts];
+    let (codes, contents) = (codes(), contents());
+    let all = [
+        &whole,
+        &doubled,
+        &small,
+        &with_lookup,
+        &in_parts,
+        &facts,
+        &codes,
+    ];
     let all: Vec<&Frame> = all.into_iter().chain(&contents).collect();
     let mut drawn = BTreeSet::new();
     for operation in operations::all() {
@@ -224,7 +272,7 @@ fn every_operation_draws_what_its_wordings_and_code_name() {
             let said = operation.en.iter().chain(&operation.zh);
             for pattern in codes.chain(said) {
                 let extra = [("t", "df"), ("path", "p"), ("title", "t"), ("file", "o")];
-                let extra = [&extra[..], &[("source", "x")]].concat();
+                let extra = [&extra[..], &[("source", "x"), ("input", "i")]].concat();
                 let filled = fill(pattern, &arguments, Notation::Python, &extra);
                 assert!(!filled.contains('$'), "{operation:?}: {filled}");
             }

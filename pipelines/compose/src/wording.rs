@@ -243,7 +243,7 @@ fn rest(request: &Request<'_>, rng: &mut ChaCha8Rng) -> String {
             };
             let text = said.choose(rng).copied().unwrap_or_default();
             rest.push(text.replace("$path", path));
-            if ["csv", "xlsx", "json", "parquet"]
+            if ["csv", "tsv", "xlsx", "json", "jsonl", "parquet", "sqlite"]
                 .iter()
                 .any(|kind| path.ends_with(kind))
             {

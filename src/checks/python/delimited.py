@@ -28,6 +28,7 @@ class Column:
         return sum(value is None for value in self.values)
 
 
+ISO_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 DAY_FIRST = re.compile(r"([0-9]{1,2})[./-]([0-9]{1,2})[./-]([0-9]{4}|[0-9]{2})", re.ASCII)
 
 
@@ -63,6 +64,8 @@ def _plain(name, cells, options):
         return [cell if cell in NA else cell.replace(thousands, "").replace(",", ".") for cell in cells]
     if name in options.get("dates", {}):
         return [cell if cell in NA else iso_date(name, cell) for cell in cells]
+    if name in options.get("mixed_dates", ()):
+        return [cell if cell in NA else mixed_date(name, cell) for cell in cells]
     return cells
 
 
@@ -80,6 +83,11 @@ def iso_date(name, cell):
         raise OursError(f"column {name} has {cell!r}, which is no date that is written day first")
     year = day[3] if len(day[3]) == 4 else ("20" if day[3] < "69" else "19") + day[3]
     return f"{year}-{day[2]:0>2}-{day[1]:0>2}"
+
+
+def mixed_date(name, cell):
+    """A date in ISO 8601, of one that is written so or day first."""
+    return cell if ISO_DAY.fullmatch(cell) else iso_date(name, cell)
 
 
 def _records(text, delimiter):

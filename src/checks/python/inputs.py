@@ -68,6 +68,8 @@ def _converted(name, column, options):
         return [_number(delimited.plain_number(value, notation)) if isinstance(value, str) and value not in NA else None for value in column]
     if name in options.get("dates", {}):
         return [delimited.iso_date(name, value) if isinstance(value, str) and value not in NA else None for value in column]
+    if name in options.get("mixed_dates", ()):
+        return [delimited.mixed_date(name, value) if isinstance(value, str) and value not in NA else None for value in column]
     return column
 
 

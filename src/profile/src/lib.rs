@@ -17,7 +17,7 @@ use polars::prelude::DataFrame;
 use pybench_datasets::decontaminate::Table;
 use pybench_types::task::{ColumnKind, FileKind, Profile};
 
-pub use document::Block;
+pub use document::{Block, Cells};
 pub use pictures::PictureIndex;
 
 /// A file that takes longer to profile counts as broken.
@@ -70,6 +70,13 @@ pub fn frame(kind: FileKind, bytes: &[u8]) -> Option<(DataFrame, Vec<ColumnKind>
 pub fn blocks(kind: FileKind, bytes: &[u8]) -> Option<Vec<Block>> {
     let bytes = bytes.to_vec();
     parsed(move || document::blocks(kind, &bytes).ok())
+}
+
+/// The cells of the tables of a docx or html file, in their order; none if tools disagree on one of them, or of any other
+/// file.
+pub fn document_tables(kind: FileKind, bytes: &[u8]) -> Vec<Cells> {
+    let bytes = bytes.to_vec();
+    parsed(move || document::tables(kind, &bytes).ok()).unwrap_or_default()
 }
 
 /// Whether common tools find the same [`blocks`] in a file, which holds for a docx file of plain paragraphs.

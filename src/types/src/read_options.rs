@@ -22,6 +22,10 @@ pub struct ReadOptions {
     /// Columns of dates that are written day first, with their `strftime` format. They are read as ISO 8601.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub dates: BTreeMap<String, String>,
+    /// Columns of dates of which some are written in ISO 8601 and the others day first, with points (`31.12.2024`). They
+    /// are read as ISO 8601.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mixed_dates: Vec<String>,
     /// The worksheet, if it is not the first one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sheet: Option<String>,

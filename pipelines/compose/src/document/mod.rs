@@ -2,7 +2,7 @@
 
 mod write;
 
-use pybench_profile::Block;
+use pybench_profile::{Block, Cells};
 use pybench_types::task::FileKind;
 
 pub(crate) use write::written;
@@ -14,6 +14,40 @@ pub struct Document {
     pub blocks: Vec<Block>,
     /// Whether the blocks are lines of pages.
     pub paged: bool,
+    pub tables: Tables,
+}
+
+/// The tables of a document, by the kind of file that they are in. They have a header and no merged cells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Tables {
+    #[default]
+    None,
+    /// Of a docx file.
+    Word(Vec<Cells>),
+    /// Of an html file.
+    Page(Vec<Cells>),
+}
+
+impl Tables {
+    /// Those of a file; none if tools disagree on one of them.
+    pub(crate) fn read(kind: FileKind, bytes: &[u8]) -> Self {
+        let of_kind: fn(Vec<Cells>) -> Self = match kind {
+            FileKind::Docx => Self::Word,
+            FileKind::Html => Self::Page,
+            _ => return Self::None,
+        };
+        match pybench_profile::document_tables(kind, bytes) {
+            tables if tables.is_empty() => Self::None,
+            tables => of_kind(tables),
+        }
+    }
+
+    pub(crate) fn all(&self) -> &[Cells] {
+        match self {
+            Self::None => &[],
+            Self::Word(tables) | Self::Page(tables) => tables,
+        }
+    }
 }
 
 /// A heading with what is below it, up to the next heading.
@@ -29,6 +63,7 @@ impl Document {
         (!blocks.is_empty()).then(|| Self {
             blocks,
             paged: kind == FileKind::Pdf,
+            tables: Tables::read(kind, bytes),
         })
     }
 
@@ -83,15 +118,24 @@ mod tests {
         all.map(block).into()
     }
 
+    fn table() -> Cells {
+        let rows = [["town", "price <€>"], ["Æ & B", "1.5"], ["c", ""]];
+        let rows = rows.iter().map(|row| row.map(str::to_owned).to_vec());
+        rows.collect()
+    }
+
     #[test]
     fn what_is_written_is_read_back() {
         for kind in [FileKind::Docx, FileKind::Html] {
-            let bytes = written(kind, &blocks(), &mut ChaCha8Rng::seed_from_u64(1)).unwrap();
+            let rng = &mut ChaCha8Rng::seed_from_u64(1);
+            let bytes = written(kind, &blocks(), &[table()], rng).unwrap();
             let read = Document::read(kind, &bytes).unwrap();
             assert_eq!(read.blocks, blocks(), "{kind:?}");
+            assert_eq!(read.tables.all(), [table()], "{kind:?}");
         }
         let many: Vec<Block> = (0..20).flat_map(|_| blocks()).collect();
-        let bytes = written(FileKind::Pdf, &many, &mut ChaCha8Rng::seed_from_u64(1)).unwrap();
+        let rng = &mut ChaCha8Rng::seed_from_u64(1);
+        let bytes = written(FileKind::Pdf, &many, &[], rng).unwrap();
         let read = Document::read(FileKind::Pdf, &bytes).unwrap();
         assert!(
             read.paged && read.pages().len() > 2,
@@ -111,7 +155,7 @@ mod tests {
     fn a_section_ends_at_the_next_heading() {
         let document = Document {
             blocks: blocks(),
-            paged: false,
+            ..Document::default()
         };
         let sections = document.sections();
         let shown: Vec<_> = sections

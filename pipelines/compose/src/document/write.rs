@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pybench_profile::Block;
+use pybench_profile::{Block, Cells};
 use pybench_types::task::FileKind;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -12,17 +12,22 @@ use crate::office_file::{XML, content_types, escaped, relation, zipped};
 /// Most characters of a line in a PDF.
 const LINE: usize = 84;
 
-/// The bytes of a file with these blocks; `None` if this kind of file cannot have them.
-pub(crate) fn written(kind: FileKind, blocks: &[Block], rng: &mut ChaCha8Rng) -> Option<Vec<u8>> {
+/// The bytes of a file with these blocks, and with these tables after them; `None` if this kind of file cannot have them.
+pub(crate) fn written(
+    kind: FileKind,
+    blocks: &[Block],
+    tables: &[Cells],
+    rng: &mut ChaCha8Rng,
+) -> Option<Vec<u8>> {
     match kind {
-        FileKind::Docx => docx(blocks),
-        FileKind::Html => Some(html(blocks).into_bytes()),
-        FileKind::Pdf => pdf(blocks, rng.random_range(12..=36)),
+        FileKind::Docx => docx(blocks, tables),
+        FileKind::Html => Some(html(blocks, tables).into_bytes()),
+        FileKind::Pdf if tables.is_empty() => pdf(blocks, rng.random_range(12..=36)),
         _ => None,
     }
 }
 
-fn html(blocks: &[Block]) -> String {
+fn html(blocks: &[Block], tables: &[Cells]) -> String {
     let tags = blocks.iter().map(|block| {
         let tag = match block.level {
             0 => "p".to_owned(),
@@ -30,17 +35,42 @@ fn html(blocks: &[Block]) -> String {
         };
         format!("<{tag}>{}</{tag}>\n", escaped(&block.text))
     });
-    let body: String = tags.collect();
+    let body: String = tags.chain(tables.iter().map(html_table)).collect();
     format!(
         "<!DOCTYPE html>\n<html>\n<head><meta charset=\"utf-8\"><title>Document</title></head>\n<body>\n{body}</body>\n</html>\n"
     )
+}
+
+fn html_table(table: &Cells) -> String {
+    let row = |(at, cells): (usize, &Vec<String>)| {
+        let tag = if at == 0 { "th" } else { "td" };
+        let cells = cells.iter();
+        let cells = cells.map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell)));
+        format!("<tr>{}</tr>\n", cells.collect::<String>())
+    };
+    let rows: String = table.iter().enumerate().map(row).collect();
+    format!("<table>\n{rows}</table>\n")
+}
+
+/// A table of a Word document. A paragraph has to follow it.
+fn word_table(table: &Cells) -> String {
+    let row = |cells: &Vec<String>| {
+        let cells = cells.iter().map(|cell| {
+            let text = escaped(cell);
+            format!("<w:tc><w:p><w:r><w:t xml:space=\"preserve\">{text}</w:t></w:r></w:p></w:tc>")
+        });
+        format!("<w:tr>{}</w:tr>", cells.collect::<String>())
+    };
+    let rows: String = table.iter().map(row).collect();
+    let columns = "<w:gridCol/>".repeat(table.first().map_or(0, Vec::len));
+    format!("<w:tbl><w:tblPr/><w:tblGrid>{columns}</w:tblGrid>{rows}</w:tbl><w:p/>")
 }
 
 /// The namespace of a Word document.
 const WORD: &str = "http://schemas.openxmlformats.org/wordprocessingml/2006/main";
 const WORD_TYPE: &str = "application/vnd.openxmlformats-officedocument.wordprocessingml";
 
-fn docx(blocks: &[Block]) -> Option<Vec<u8>> {
+fn docx(blocks: &[Block], tables: &[Cells]) -> Option<Vec<u8>> {
     let paragraphs = blocks.iter().map(|block| {
         let style = match block.level {
             0 => String::new(),
@@ -49,7 +79,7 @@ fn docx(blocks: &[Block]) -> Option<Vec<u8>> {
         let text = escaped(&block.text);
         format!("<w:p>{style}<w:r><w:t xml:space=\"preserve\">{text}</w:t></w:r></w:p>")
     });
-    let body: String = paragraphs.collect();
+    let body: String = paragraphs.chain(tables.iter().map(word_table)).collect();
     let types = [
         ("/word/document.xml", "document.main"),
         ("/word/styles.xml", "styles"),

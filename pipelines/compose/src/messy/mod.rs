@@ -36,6 +36,8 @@ struct Habits {
     unit: Option<(String, &'static str)>,
     /// The sign in days that are written day first.
     day_first: Option<char>,
+    /// A column of days of which only some are written day first, with points.
+    mixed: Option<String>,
     /// Names above two columns or more, with the first of them and their number.
     group: Option<(String, usize, usize)>,
     /// A column whose equal values are merged in a workbook.
@@ -99,6 +101,11 @@ impl Habits {
                 true => Encoding::Utf8,
                 false => *encodings.choose(rng).unwrap_or(&Encoding::Utf8),
             },
+            mixed: frame
+                .of_class(Class::Date)
+                .choose(rng)
+                .filter(|_| rng.random_bool(0.4))
+                .cloned(),
         }
     }
 
@@ -187,7 +194,8 @@ impl Habits {
             .filter(|(with_unit, _)| with_unit == name);
         let is_float = column.dtype() == &DataType::Float64;
         let values = (0..column.len()).map(|row| column.get(row).unwrap_or(AnyValue::Null));
-        let cell = |value: AnyValue<'_>| match (&value, class) {
+        let mixed = self.mixed.as_deref() == Some(name);
+        let cell = |row: usize, value: AnyValue<'_>| match (&value, class) {
             (AnyValue::Null, _) => Cell::Empty,
             (AnyValue::Boolean(truth), _) => Cell::Boolean(*truth),
             (_, Some(Class::Number)) => {
@@ -204,20 +212,24 @@ impl Habits {
             }
             (value, Some(Class::Date)) => {
                 let text = value.get_str().unwrap_or_default();
-                Cell::Text(self.day(text).unwrap_or_else(|| text.to_owned()))
+                let written = match mixed {
+                    true => day_first(text, '.').filter(|_| row.is_multiple_of(3)),
+                    false => self.day_first.and_then(|sign| day_first(text, sign)),
+                };
+                Cell::Text(written.unwrap_or_else(|| text.to_owned()))
             }
             (value, _) => Cell::Text(value.get_str().unwrap_or_default().to_owned()),
         };
-        values.map(cell).collect()
+        let values = values.enumerate();
+        values.map(|(row, value)| cell(row, value)).collect()
     }
+}
 
-    /// A day, day first.
-    fn day(&self, iso: &str) -> Option<String> {
-        let sign = self.day_first?;
-        let mut parts = iso.split('-');
-        let (year, month, day) = (parts.next()?, parts.next()?, parts.next()?);
-        Some(format!("{day}{sign}{month}{sign}{year}"))
-    }
+/// A day, day first.
+fn day_first(iso: &str, sign: char) -> Option<String> {
+    let mut parts = iso.split('-');
+    let (year, month, day) = (parts.next()?, parts.next()?, parts.next()?);
+    Some(format!("{day}{sign}{month}{sign}{year}"))
 }
 
 /// A number with a decimal comma and perhaps a sign between thousands, or as it is.
@@ -297,7 +309,8 @@ pub(crate) fn note(
     (is_table, has_dates): (bool, bool),
     language: Language,
 ) -> Option<&'static str> {
-    let dates = has_dates && reads.iter().any(|read| !read.dates.is_empty());
+    let has_days = |read: &&ReadOptions| !(read.dates.is_empty() && read.mixed_dates.is_empty());
+    let dates = has_dates && reads.iter().any(has_days);
     let foreign = |read: &&ReadOptions| !read.numbers.is_empty() || !read.decimal_comma.is_empty();
     let numbers = is_table && reads.iter().copied().any(|read| foreign(&read));
     Some(match (language, numbers, dates) {
@@ -382,6 +395,7 @@ mod tests {
                 (!read.decimal_comma.is_empty(), "comma"),
                 (!read.numbers.is_empty(), "units"),
                 (!read.dates.is_empty(), "dates"),
+                (!read.mixed_dates.is_empty(), "mixed dates"),
                 (!read.names.is_empty(), "two rows"),
                 (!read.filled.is_empty(), "merged"),
                 (read.skip_rows > 0, "title"),
@@ -395,7 +409,15 @@ mod tests {
         }
         assert!(read_back >= 30, "{read_back}");
         for way in [
-            "comma", "units", "dates", "two rows", "merged", "title", "utf-16", "latin-1",
+            "comma",
+            "units",
+            "dates",
+            "mixed dates",
+            "two rows",
+            "merged",
+            "title",
+            "utf-16",
+            "latin-1",
         ] {
             assert!(seen.contains(way), "no {way}: {seen:?}");
         }

@@ -8,16 +8,23 @@ mod columns;
 mod combine;
 mod derive;
 mod document;
+mod document_table;
 mod edit_picture;
 mod edit_sound;
 mod edit_text;
 mod filter;
+mod neighbors;
 mod output;
+mod pattern;
 mod read_matches;
 mod read_picture;
 mod read_sound;
 mod read_text;
+mod resample;
+mod reshape;
 mod shape;
+mod statistics;
+mod subset;
 mod text;
 mod time;
 mod window;
@@ -34,6 +41,12 @@ static OPERATIONS: LazyLock<BTreeMap<String, Operation>> = LazyLock::new(|| {
         text::operations(),
         time::operations(),
         window::operations(),
+        subset::operations(),
+        pattern::operations(),
+        neighbors::operations(),
+        statistics::operations(),
+        resample::operations(),
+        reshape::operations(),
         shape::operations(),
         combine::operations(),
         answer::operations(),
@@ -43,6 +56,7 @@ static OPERATIONS: LazyLock<BTreeMap<String, Operation>> = LazyLock::new(|| {
         read_text::operations(),
         read_matches::operations(),
         document::operations(),
+        document_table::operations(),
         edit_picture::operations(),
         color_picture::operations(),
         read_picture::operations(),

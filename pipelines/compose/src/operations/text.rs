@@ -15,7 +15,7 @@ pub(super) fn operations() -> Vec<Operation> {
 }
 
 /// A text column without gaps in which all is ASCII, since cases and lengths of other scripts differ between engines.
-fn plain_text(draw: &mut Draw<'_>) -> Option<String> {
+pub(super) fn plain_text(draw: &mut Draw<'_>) -> Option<String> {
     let column = draw.full_text()?;
     let ascii = draw
         .texts(&column)

@@ -12,12 +12,13 @@ pub(super) fn operations() -> Vec<Operation> {
     all
 }
 
-/// A text column as days.
+/// The column of an argument as days.
 fn days(a: &Arguments, key: &str) -> Expr {
     day(a.col(key))
 }
 
-fn day(text: Expr) -> Expr {
+/// A text column as days.
+pub(super) fn day(text: Expr) -> Expr {
     text.str().to_date(StrptimeOptions {
         format: Some("%Y-%m-%d".into()),
         ..StrptimeOptions::default()
@@ -125,6 +126,39 @@ fn filters() -> Vec<Operation> {
     ]
 }
 
+/// The first day of a day's month, as a text.
+fn first_of_month(day: Expr) -> Expr {
+    day.cast(DataType::String).str().head(lit(7)) + lit("-01")
+}
+
+/// A day that is some days later, as a text.
+fn day_plus() -> Operation {
+    let draw = |draw: &mut Draw<'_>| {
+        let column = draw.date()?;
+        let count = draw.count(3, 45);
+        let new = draw.new_name(&["*_due", "due", "*_later"], &column)?;
+        Some(Arguments::new([
+            ("column", Argument::Column(column)),
+            ("count", Argument::Count(count)),
+            ("new", new),
+        ]))
+    };
+    let later = |a: &Arguments| {
+        let number = days(a, "column").cast(DataType::Int32) + lit(a.count("count") as i32);
+        number.cast(DataType::Date).cast(DataType::String)
+    };
+    Operation::derive("day_plus", draw, later)
+        .pandas("$t[$new] = (pd.to_datetime($t[$column]) + pd.Timedelta(days=$count)).dt.strftime(\"%Y-%m-%d\")")
+        .pandas("$t[$new] = (pd.to_datetime($t[$column]) + pd.DateOffset(days=$count)).dt.strftime(\"%Y-%m-%d\")")
+        .python("from datetime import date, timedelta\nfor row in $t:\n    row[$new] = str(date.fromisoformat(row[$column]) + timedelta(days=$count))")
+        .sql("SELECT *, DATE($column, '+$count days') AS $new FROM $t")
+        .en([
+            "add a column $new with the day that is $count days after $column, written as YYYY-MM-DD",
+            "store $column plus $count days as $new (YYYY-MM-DD)",
+        ])
+        .zh(["新增一列$new，为$column之后第$count天的日期（写成YYYY-MM-DD）"])
+}
+
 fn parts() -> Vec<Operation> {
     let derive =
         |name: &str, patterns: &'static [&'static str], value: fn(Expr) -> Expr, pandas: &str| {
@@ -167,6 +201,23 @@ fn parts() -> Vec<Operation> {
             .python("from datetime import date\nfor row in $t:\n    row[$new] = date.fromisoformat(row[$column]).timetuple().tm_yday")
             .en(["add a column $new with the day of the year of $column (1 for January 1)", "store the day number within the year of $column as $new"])
             .zh(["新增一列$new，为$column是当年的第几天（1月1日为1）"]),
+        derive("day_month_start", &["*_month_start", "month_start"], first_of_month, "dt.strftime(\"%Y-%m-01\")")
+            .python("for row in $t:\n    row[$new] = row[$column][:7] + \"-01\"")
+            .sql("SELECT *, SUBSTR($column, 1, 7) || '-01' AS $new FROM $t")
+            .en([
+                "add a column $new with the first day of the month of $column, written as YYYY-MM-DD",
+                "move every $column to the first of its month and store that day (YYYY-MM-DD) as $new",
+            ])
+            .zh(["新增一列$new，为$column所在月份的第一天（写成YYYY-MM-DD）"]),
+        derive("day_is_weekend", &["*_weekend", "weekend"], |d| d.dt().weekday().gt_eq(lit(6_i8)).cast(DataType::Int64), "dt.dayofweek.ge(5).astype(int)")
+            .python("from datetime import date\nfor row in $t:\n    row[$new] = int(date.fromisoformat(row[$column]).weekday() >= 5)")
+            .sql("SELECT *, STRFTIME('%w', $column) IN ('0', '6') AS $new FROM $t")
+            .en([
+                "add a column $new that is 1 where $column is a Saturday or a Sunday and 0 elsewhere",
+                "mark weekends by $column in a column $new (1 for Saturday and Sunday, 0 for other days)",
+            ])
+            .zh(["新增一列$new，$column为周六或周日时为1，否则为0"]),
+        day_plus(),
         Operation::new(
             "days_since_first",
             Role::Derive,

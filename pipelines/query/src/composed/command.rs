@@ -25,6 +25,7 @@ use pybench_types::id::Digest;
 use pybench_types::task::{Category, Language, Task};
 
 use super::audit::{Audit, Environment, audit};
+use super::diversity;
 use super::imprecise::said_imprecisely;
 use super::rounds::Rounds;
 use super::stage::COMPOSED;
@@ -70,11 +71,15 @@ pub struct ComposeArgs {
     /// and checks for `pybench library serve-rewards --tasks`; DIR must not exist or must be empty
     #[arg(long, value_name = "DIR")]
     pub verifiers: Option<PathBuf>,
+    /// Print how varied the tasks and the expert's solutions are, instead of the tasks: distinct graphs, queries and
+    /// programs, near duplicates, and the self-BLEU of the queries
+    #[arg(long)]
+    pub diversity: bool,
     /// Tasks proven in parallel [default: one per core]
     #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,
     /// Print the tasks as JSON lines
-    #[arg(long, conflicts_with_all = ["prove", "audit", "harbor", "verifiers"])]
+    #[arg(long, conflicts_with_all = ["prove", "audit", "harbor", "verifiers", "diversity"])]
     pub json: bool,
     #[command(flatten)]
     pub log: LogArgs,
@@ -109,8 +114,14 @@ pub async fn run(args: &ComposeArgs, process: &Process) -> Result<(), RunError> 
             folder.display()
         )));
     }
+    if args.diversity {
+        print(&diversity::table(&tasks)?)?;
+    }
     if !args.prove && !args.audit && args.harbor.is_none() && args.verifiers.is_none() {
-        return print(&listed(args, &tasks)?);
+        return match args.diversity {
+            true => Ok(()),
+            false => print(&listed(args, &tasks)?),
+        };
     }
     let audits = prove(args, process, &fixtures, &tasks).await?;
     print(&summary(&tasks, &audits, began.elapsed().as_secs_f64()))?;

@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod command;
+mod diversity;
 mod imprecise;
 mod rounds;
 pub(crate) mod stage;

@@ -184,8 +184,8 @@ def pandas_reads(path, form):
     import pandas
 
     read = form.get("read", {})
-    dates, numbers = read.get("dates", {}), read.get("numbers", {})
-    options = {"dtype": {name: str for name in [*dates, *numbers]}, "thousands": read.get("thousands")}
+    dates, numbers, mixed = read.get("dates", {}), read.get("numbers", {}), read.get("mixed_dates", [])
+    options = {"dtype": {name: str for name in [*dates, *mixed, *numbers]}, "thousands": read.get("thousands")}
     if "decimal_comma" in read:
         options["decimal"] = ","
     if "names" in read:
@@ -198,6 +198,9 @@ def pandas_reads(path, form):
             return None
     for name, format in dates.items():
         frame[name] = pandas.to_datetime(frame[name], format=format).dt.strftime("%Y-%m-%d")
+    for name in mixed:
+        iso, others = (pandas.to_datetime(frame[name], format=format, errors="coerce") for format in ("%Y-%m-%d", "%d.%m.%Y"))
+        frame[name] = iso.fillna(others).dt.strftime("%Y-%m-%d")
     for name, notation in numbers.items():
         for sign in [notation.get("currency", ""), *notation.get("ignored", "")]:
             frame[name] = frame[name].str.replace(sign, "", regex=False)

@@ -356,6 +356,9 @@ fn composing_from_the_command_line_prints_or_proves() {
     assert_eq!(text.matches("──").count(), 3, "{text}");
     let (_, again) = compose(&["--count", "3"]);
     assert_eq!(text, again, "the same seed gives the same tasks");
+    let (status, text) = compose(&["--count", "3", "--diversity"]);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("| composed | 3 |"), "{text}");
     if interpreter_is_here() {
         let (status, text) = compose(&["--count", "3", "--audit"]);
         assert_eq!(status, Some(0), "{text}");

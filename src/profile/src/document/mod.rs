@@ -1,6 +1,7 @@
 //! Profiles documents: text, headings, tables and pages.
 
 mod blocks;
+mod cells;
 mod markup;
 mod office;
 mod pdf;
@@ -13,6 +14,7 @@ use pybench_files::text;
 use pybench_files::text::Decoded;
 
 pub use blocks::Block;
+pub use cells::Cells;
 pub(super) use office::check_package;
 
 /// Limits of a profile: characters of the excerpt, characters of a heading, number of headings.
@@ -98,6 +100,18 @@ pub(super) fn blocks(kind: FileKind, bytes: &[u8]) -> Result<Vec<Block>, String>
         FileKind::Pdf => blocks::pdf(bytes),
         FileKind::Docx => blocks::docx(bytes),
         FileKind::Pptx => blocks::pptx(bytes),
+        other => Err(format!("{} is no such document", other.name())),
+    }
+}
+
+/// The cells of the tables of a docx or html file, if tools agree on all of them.
+///
+/// # Errors
+/// The reason why it cannot be read.
+pub(super) fn tables(kind: FileKind, bytes: &[u8]) -> Result<Vec<Cells>, String> {
+    match kind {
+        FileKind::Html => cells::html(bytes),
+        FileKind::Docx => cells::docx(bytes),
         other => Err(format!("{} is no such document", other.name())),
     }
 }

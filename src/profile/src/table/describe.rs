@@ -142,14 +142,16 @@ fn text_kind(column: &[&mut Cell], untyped: bool) -> ColumnKind {
     }
 }
 
-/// Whether all texts are numbers with a decimal comma, or dates that are written day first.
+/// Whether all texts are numbers with a decimal comma, or dates that are written day first, or some of them.
 fn is_foreign(column: &[&mut Cell]) -> bool {
     let texts = column.iter().filter_map(|cell| match &**cell {
         Cell::Text(text) => Some(&**text),
         _ => None,
     });
     let texts: Vec<&str> = texts.collect();
-    comma::decimal_comma(&texts).is_some() || notation::day_first(&texts).is_some()
+    comma::decimal_comma(&texts).is_some()
+        || notation::day_first(&texts).is_some()
+        || notation::has_mixed_days(&texts)
 }
 
 /// Converts the texts of a part of a csv column to a type that fits all of them, if there is one.

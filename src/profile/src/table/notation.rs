@@ -1,5 +1,5 @@
-//! Recognizes numbers with a decimal comma (`1.018,64`, `1 018,64`) and dates that are written day first (`31.12.2024`,
-//! `31/12/2024`) in text tables.
+//! Recognizes numbers with a decimal comma (`1.018,64`, `1 018,64`), dates that are written day first (`31.12.2024`,
+//! `31/12/2024`), and columns with dates in two forms (`31.12.2024`, `2024-12-31`) in text tables.
 //!
 //! A column is read in such a way only if its own values prove it: `1.018` may be a thousand or one, and `03/04/2024`
 //! a day in March or in April. pandas has one notation for all numbers of a file, so a file in which columns contradict
@@ -22,6 +22,8 @@ pub(super) fn recognize(table: &RawTable) -> Result<ReadOptions, String> {
         let texts = texts(table, index);
         if let Some(format) = day_first(&texts) {
             read.dates.insert(name.clone(), format);
+        } else if has_mixed_days(&texts) {
+            read.mixed_dates.push(name.clone());
         } else if let Some(notation) = amount::with_currency(&texts) {
             read.numbers.insert(name.clone(), notation);
         } else if let Some(thousands) = decimal_comma(&texts) {
@@ -65,6 +67,8 @@ pub(super) fn recognize_texts(table: &mut RawTable) {
         let texts = texts(table, index);
         if let Some(format) = day_first(&texts) {
             table.read.dates.insert(name.clone(), format);
+        } else if has_mixed_days(&texts) {
+            table.read.mixed_dates.push(name.clone());
         } else if let Some(notation) =
             amount::with_currency(&texts).or_else(|| amount::with_comma(&texts))
         {
@@ -87,7 +91,8 @@ pub(super) fn convert(table: &mut RawTable) {
     let width = table.names.len();
     let (read, untyped) = (&table.read, table.untyped);
     for (index, name) in table.names.iter().enumerate() {
-        let (notation, date) = (read.numbers.get(name), read.dates.contains_key(name));
+        let notation = read.numbers.get(name);
+        let date = read.dates.contains_key(name) || read.mixed_dates.contains(name);
         let comma = read.decimal_comma.contains(name);
         if !comma && !date && notation.is_none() {
             continue;
@@ -102,6 +107,7 @@ pub(super) fn convert(table: &mut RawTable) {
                 Some(plain) if untyped => as_text(plain),
                 Some(plain) => number(&plain),
                 None if comma => as_text(with_point(text, read.thousands)),
+                None if is_iso_day(text) => continue,
                 None => Day::parse(text).map_or(Cell::Null, |day| as_text(day.iso())),
             };
         }
@@ -149,6 +155,19 @@ pub(super) fn day_first(texts: &[&str]) -> Option<String> {
         .all(|day| (day.sign, day.short) == (sign, short));
     let year = if short { "%y" } else { "%Y" };
     (proven && alike).then(|| format!("%d{sign}%m{sign}{year}"))
+}
+
+/// Whether all texts are days, some in ISO 8601 and some day first with points, which are used in no other order.
+pub(super) fn has_mixed_days(texts: &[&str]) -> bool {
+    let has_points = |text: &str| Day::parse(text).is_some_and(|day| day.sign == '.' && !day.short);
+    let iso = texts.iter().filter(|text| is_iso_day(text)).count();
+    let with_points = texts.iter().filter(|text| has_points(text)).count();
+    iso > 0 && with_points > 0 && iso + with_points == texts.len()
+}
+
+/// Whether a text is a day in ISO 8601, without a time.
+fn is_iso_day(text: &str) -> bool {
+    text.len() == 10 && is_iso_date(text)
 }
 
 /// A day as `31.12.2024`, `31/12/2024`, `31-12-2024` or `31.12.24`.
@@ -322,6 +341,22 @@ mod tests {
             assert_eq!(day_first(&[text]), None, "{text}");
         }
         assert_eq!(day_first(&["31.12.2024", "30/12/2024"]), None);
+    }
+
+    #[test]
+    fn days_in_iso_8601_and_with_points_may_stand_in_one_column() {
+        assert!(has_mixed_days(&["2024-05-06", "7.5.2024", "08.05.2024"]));
+        for texts in [
+            &["2024-05-06", "2024-05-07"][..],
+            &["06.05.2024", "07.05.2024"],
+            &["2024-05-06", "13/05/2024"],
+            &["2024-05-06", "07.05.24"],
+            &["2024-05-06T10:00:00", "07.05.2024"],
+            &["2024-05-06", "07.05.2024", "soon"],
+            &[],
+        ] {
+            assert!(!has_mixed_days(texts), "{texts:?}");
+        }
     }
 
     #[test]
