@@ -26,6 +26,7 @@ impl LoopTasks {
             test_fraction: looped.held_out,
             held_out_templates: context.recipe.shard.held_out_templates,
             seed: context.recipe.seed,
+            shares: context.recipe.shard.test_shares,
         };
         let rule = context.recipe.shard.held_out(context.recipe.seed);
         let split = split_tasks(&tasks, &settings, &rule);

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pybench_compose::TaskSeed;
+use pybench_compose::{GraphError, Made, TaskSeed};
 use pybench_library::Library;
 use pybench_run::{
     ContentStore, Executor, Failure, FailureKind, Query, Recipe, RunContext, RunError, Stage,
 };
-use pybench_types::held_out::HeldOutRule;
+use pybench_types::held_out::{HeldOutRule, TestShares, Unseen};
 use pybench_types::id::Digest;
 use pybench_types::task::{Category, Language, SourceFile, Task};
 use rand::seq::SliceRandom;
@@ -23,6 +23,8 @@ pub(super) const COMPOSED: [Category; 3] = [Category::Chart, Category::Text, Cat
 
 /// Draws for each task that is asked for. About a third of the draws gives a proven task.
 const DRAWS: usize = 10;
+/// Seeds that are tried for a task of which something certain is held out.
+const TRIES: usize = 16;
 
 /// Refuses a recipe that asks for composed tasks of other kinds than there are, or holds out what does not exist.
 ///
@@ -121,7 +123,10 @@ struct ComposedStage {
     messy: f64,
     /// What tasks over files of the train split do not have.
     held_out: HeldOutRule,
-    test_fraction: f64,
+    /// Share of the files whose tasks may have it.
+    test_share: f64,
+    /// Shares of what is held out of these tasks; absent: as drawn.
+    test_shares: Option<TestShares>,
     /// Languages of as many draws as tasks are asked for; later draws begin again.
     languages: Vec<Language>,
 }
@@ -145,7 +150,8 @@ impl ComposedStage {
             renamed: recipe.query.renamed,
             messy: recipe.query.messy,
             held_out: recipe.shard.held_out(recipe.seed),
-            test_fraction: recipe.shard.test_fraction,
+            test_share: recipe.shard.test_share(),
+            test_shares: recipe.shard.test_shares,
             languages,
         }
     }
@@ -154,7 +160,40 @@ impl ComposedStage {
     /// prefers files with such tasks.
     fn is_for_evaluation(&self, file: &SourceFile) -> bool {
         let drawn = Digest::of_json(&(self.seed, "evaluation file", &file.origin));
-        drawn.fraction() < self.test_fraction
+        drawn.fraction() < self.test_share
+    }
+
+    /// What is to be held out of a task over a file for evaluation, if the recipe gives that a share.
+    fn wanted(&self, drawn: &Digest) -> Option<Unseen> {
+        let shares = self.test_shares.as_ref()?;
+        Some(shares.pick(Digest::of_json(&(drawn, "unseen")).fraction()))
+    }
+
+    /// Makes a task with this seed. If it `wanted` to hold out something that the task has not, other seeds follow.
+    fn make(
+        &self,
+        (file, bytes): (&SourceFile, &[u8]),
+        seed: TaskSeed<'_>,
+        wanted: Option<Unseen>,
+    ) -> Result<Option<Made>, GraphError> {
+        let first = std::iter::once(seed.seed);
+        let more = (1..TRIES).map(|number| Digest::of_json(&(seed.seed, number)).seed());
+        let tries = if wanted.is_some() { TRIES } else { 1 };
+        for number in first.chain(more).take(tries) {
+            let seed = TaskSeed {
+                seed: number,
+                ..seed
+            };
+            let made = pybench_compose::make(file, bytes, seed, |keyword| {
+                self.library.keywords().subcategory(keyword)
+            })?;
+            let found = made.as_ref().map(|made| self.held_out.of_task(&made.task));
+            let fits = |unseen| found == Some(Some(unseen).filter(|one| *one != Unseen::Files));
+            if wanted.is_none_or(fits) {
+                return Ok(made);
+            }
+        }
+        Ok(None)
     }
 
     fn task(&self, draw: usize) -> Result<Task, Failure> {
@@ -163,12 +202,15 @@ impl ComposedStage {
         let at = self.rounds.at(draw);
         let (file, medium) = at.ok_or_else(|| internal(&"no file fits"))?;
         let drawn = Digest::of_json(&(self.seed, "composed", draw));
-        let everything = HeldOutRule::default();
+        let evaluated = self.is_for_evaluation(file);
+        let wanted = evaluated.then(|| self.wanted(&drawn)).flatten();
+        let avoided = match (evaluated, wanted) {
+            (true, Some(unseen)) => self.held_out.before(unseen),
+            (true, None) => HeldOutRule::default(),
+            (false, _) => self.held_out.clone(),
+        };
         let seed = TaskSeed {
-            avoided: match self.is_for_evaluation(file) {
-                true => &everything,
-                false => &self.held_out,
-            },
+            avoided: &avoided,
             seed: drawn.seed(),
             medium,
             language: self.languages[draw % self.languages.len()],
@@ -176,9 +218,7 @@ impl ComposedStage {
             messy: Digest::of_json(&(&drawn, "messy")).fraction() < self.messy,
         };
         let bytes = self.store.get(&file.id)?;
-        let made = pybench_compose::make(file, &bytes, seed, |keyword| {
-            self.library.keywords().subcategory(keyword)
-        });
+        let made = self.make((file, bytes.as_slice()), seed, wanted);
         match made.map_err(|error| internal(&error))? {
             Some(made) => {
                 for bytes in made.files {

@@ -207,6 +207,14 @@ fn mistakes_are_reported_with_their_location() {
         refused("[teacher]", "[budget]\nusd = -1\n[teacher]"),
         refused("[teacher]", "[rollout]\nconcurrency = 100000\n[teacher]"),
         refused("[teacher]", "[shard]\ntest_fraction = 1\n[teacher]"),
+        refused(
+            "[teacher]",
+            "[shard]\ntest_shares = { files = 0.1, pairs = 0.1 }\n[teacher]",
+        ),
+        refused(
+            "[teacher]",
+            "[shard]\ntest_shares = { files = 0.5, templates = 0.5 }\n[teacher]",
+        ),
         refused("[teacher]", "[grade]\nat_least = 11\n[teacher]"),
         refused(
             "[teacher]",
@@ -249,6 +257,8 @@ fn mistakes_are_reported_with_their_location() {
     r.toml:15:7: usd: -1 must be at least 0
     r.toml:15:15: concurrency: 100000 must be at most 1024
     r.toml:15:17: test_fraction: 1 must be below 1
+    r.toml:15:38: pairs: no pairs are held out; set `shard.held_out_pairs`, or remove this share
+    r.toml:15:15: test_shares: the shares add up to 1; their sum must be above 0 and below 1
     r.toml:15:12: at_least: the run makes at most 10 rows; lower `grade.at_least`, or raise `query.tasks` or `rollout.samples`
     r.toml:15:11: filters: a filter is listed twice
     r.toml:15:11: network: "http://b.example" is not a valid host: expected a name, *.name or an IP address, with or without :port
