@@ -1,5 +1,6 @@
 //! The composed tasks of a run: one unit for each draw.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -75,19 +76,19 @@ fn validate_query(query: &Query) -> Result<(), RunError> {
 }
 
 /// Writes the composed tasks. Returns the items of those that were made, at most as many as the recipe asks for, in the
-/// order of their draws. A draw that gives no task, or one that `is_wrong`, is followed by another.
+/// order of their draws. None has the parts `apart`. A draw that gives no task, or one that `is_wrong`, is followed by another.
 ///
 /// # Errors
 /// As the executor's; a failed draw is no error.
 pub(crate) async fn write(
     context: &RunContext,
     library: &Arc<Library>,
-    files: &[SourceFile],
+    (files, apart): (&[SourceFile], &BTreeSet<String>),
     is_wrong: impl Fn(&Task) -> bool,
 ) -> Result<Vec<String>, RunError> {
     let query = &context.recipe.query;
     let wanted = query.composed_tasks();
-    let stage = Arc::new(ComposedStage::new(context, library, files));
+    let stage = Arc::new(ComposedStage::new(context, library, files, apart));
     if stage.rounds.is_empty() {
         return Ok(Vec::new());
     }
@@ -123,7 +124,9 @@ struct ComposedStage {
     messy: f64,
     /// What tasks over files of the train split do not have.
     held_out: HeldOutRule,
-    /// Share of the files whose tasks may have it.
+    /// Operations, pairs and wordings that no task has.
+    apart: BTreeSet<String>,
+    /// Share of the files whose tasks may have what is held out.
     test_share: f64,
     /// Shares of what is held out of these tasks; absent: as drawn.
     test_shares: Option<TestShares>,
@@ -132,7 +135,12 @@ struct ComposedStage {
 }
 
 impl ComposedStage {
-    fn new(context: &RunContext, library: &Arc<Library>, files: &[SourceFile]) -> Self {
+    fn new(
+        context: &RunContext,
+        library: &Arc<Library>,
+        files: &[SourceFile],
+        apart: &BTreeSet<String>,
+    ) -> Self {
         let recipe = &context.recipe;
         let mut files = files.to_vec();
         files.shuffle(&mut rng(&(recipe.seed, "composed files")));
@@ -150,6 +158,7 @@ impl ComposedStage {
             renamed: recipe.query.renamed,
             messy: recipe.query.messy,
             held_out: recipe.shard.held_out(recipe.seed),
+            apart: apart.clone(),
             test_share: recipe.shard.test_share(),
             test_shares: recipe.shard.test_shares,
             languages,
@@ -204,11 +213,12 @@ impl ComposedStage {
         let drawn = Digest::of_json(&(self.seed, "composed", draw));
         let evaluated = self.is_for_evaluation(file);
         let wanted = evaluated.then(|| self.wanted(&drawn)).flatten();
-        let avoided = match (evaluated, wanted) {
+        let mut avoided = match (evaluated, wanted) {
             (true, Some(unseen)) => self.held_out.before(unseen),
             (true, None) => HeldOutRule::default(),
             (false, _) => self.held_out.clone(),
         };
+        avoided.names.extend(self.apart.iter().cloned());
         let seed = TaskSeed {
             avoided: &avoided,
             seed: drawn.seed(),

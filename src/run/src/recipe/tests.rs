@@ -236,7 +236,7 @@ fn mistakes_are_reported_with_their_location() {
     r.toml:2:8: the number does not fit in 64 bits
     r.toml:2:8: string values must be quoted, expected literal string
     r.toml:1:8: name: expected 1 to 64 letters, digits, `-` or `_`
-    r.toml:12:1: unknown key `taks` in query; did you mean `tasks`? (known keys: `tasks`, `template_share`, `languages`, `categories`, `keywords`, `composed`, `renamed`, `messy`, `files`, `task_sets`, `writer`)
+    r.toml:12:1: unknown key `taks` in query; did you mean `tasks`? (known keys: `tasks`, `template_share`, `languages`, `categories`, `keywords`, `composed`, `renamed`, `messy`, `files`, `apart_from`, `task_sets`, `writer`)
     r.toml:11:1: query: the key `tasks` is missing: Number of tasks to write.
     r.toml:12:9: tasks: 0 must be at least 1
     r.toml:13:18: template_share: 0 must be above 0
