@@ -8,7 +8,9 @@ use pybench_datasets::row::{shared_keys, template};
 use pybench_datasets::{DatasetError, Row, read};
 use pybench_run::artifacts::HELD_OUT;
 use pybench_run::{Recipe, RunContext, RunError};
-use pybench_types::held_out::{HeldOutRule, HeldOutTask, Unseen, composition, is_unique, pair, pairs};
+use pybench_types::held_out::{
+    HeldOutRule, HeldOutTask, Unseen, composition, is_unique, pair, pairs,
+};
 use pybench_types::id::Digest;
 use pybench_types::task::{SourceFile, Task, TaskFile};
 use serde_json::json;
