@@ -581,6 +581,25 @@ const ENDPOINT: &str = "{ kind = 'openai', model = 'm', base_url = 'http://h/v1'
 const SET: &str = "[[query.task_sets]]\nset = 'jsonl'\nname = 'a'\npath = 'a.jsonl'\ncheck = 'numeric'\nlicense = 'MIT'\nsource = 's'\n";
 
 #[test]
+fn a_curriculum_needs_several_samples_and_room_between_its_bounds() {
+    let parsed = |samples: u32, bounds: &str| {
+        parse(&format!(
+            "name = 's'\nteacher = {ENDPOINT}\n[[crawl.sources]]\nsource = 'local'\npath = 'data'\n[query]\ntasks = 4\n\
+             [rollout]\nsamples = {samples}\n[loop]\nrounds = 2\ncurriculum = {bounds}\n"
+        ))
+    };
+    let recipe = parsed(4, "{}").unwrap();
+    assert_eq!(parse(&recipe.to_toml().unwrap()).unwrap(), recipe);
+    let one = parsed(1, "{}").unwrap_err().to_string();
+    assert!(one.contains("rollout.samples"), "{one}");
+    let none = parsed(4, "{ above = 0.5, below = 0.5 }").unwrap_err();
+    assert!(
+        none.to_string().contains("no pass rate is above 0.5"),
+        "{none}"
+    );
+}
+
+#[test]
 fn a_recipe_of_task_sets_needs_no_files_and_round_trips() {
     let text = format!("name = 's'\nteacher = {ENDPOINT}\n[query]\ntasks = 4\n{SET}");
     let recipe = parse(&text).unwrap();

@@ -69,6 +69,7 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<(String, String)> {
     if let Some(learning) = &recipe.learning {
         student_problems(recipe, &mut reject);
         preference_problems(learning, &mut reject);
+        curriculum_problems(recipe, learning, &mut reject);
     }
     test_share_problems(&recipe.shard, &mut reject);
     task_set_problems(recipe, &mut reject);
@@ -192,6 +193,28 @@ fn preference_problems(learning: &LoopChoice, reject: &mut impl FnMut(&str, Stri
     if learning.preference.is_some() && learning.train.is_none() {
         let message = "preference: pairs are trained after `loop.train`, a training recipe; add it, or remove `loop.preference`";
         reject("loop.preference", message.into());
+    }
+}
+
+/// Tasks are between two bounds only if each has several samples.
+fn curriculum_problems(
+    recipe: &Recipe,
+    learning: &LoopChoice,
+    reject: &mut impl FnMut(&str, String),
+) {
+    let Some(curriculum) = &learning.curriculum else {
+        return;
+    };
+    let (above, below) = (curriculum.above, curriculum.below);
+    if above >= below {
+        let message =
+            format!("curriculum: no pass rate is above {above} and below {below}; lower `above`");
+        reject("loop.curriculum", message);
+    }
+    if recipe.rollout.samples < 2 {
+        let message = "curriculum: with one sample a task is passed or not, and none is between; set \
+                       `rollout.samples` to 2 or more";
+        reject("loop.curriculum", message.into());
     }
 }
 
