@@ -101,7 +101,7 @@ pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(),
     }
     let is_wrong = |task: &Task| wrong.contains(&task.id) || apart.drops(task);
     let parts = &apart.parts;
-    let composed = composed::stage::write(context, &library, (&files, parts), is_wrong).await?;
+    let composed = composed::stage::write(context, &library, (&files[..], parts), is_wrong).await?;
     let items = written.into_iter().map(|planned| planned.item);
     let from_sets = task_sets::write(context, is_wrong).await?;
     let items: Vec<String> = items.chain(composed).chain(from_sets).collect();

@@ -197,7 +197,10 @@ impl ComposedStage {
                 self.library.keywords().subcategory(keyword)
             })?;
             let found = made.as_ref().map(|made| self.held_out.of_task(&made.task));
-            let fits = |unseen| found == Some(Some(unseen).filter(|one| *one != Unseen::Files));
+            let fits = |unseen: Unseen| {
+                let held_out = (unseen != Unseen::Files).then_some(unseen);
+                found == Some(held_out)
+            };
             if wanted.is_none_or(fits) {
                 return Ok(made);
             }
