@@ -60,7 +60,7 @@ def by_operation(attempts, operations):
     """
     for attempt in attempts:
         for operation in sorted(set(operations.get(attempt["task"], []))):
-            task = f"{attempt['task']}-{operation}"
+            task = f"{attempt['suite']}-{attempt['task']}-{operation}"
             yield {**attempt, "suite": "operations", "task": task, "category": operation}
 
 
@@ -74,7 +74,8 @@ def report(program, records, out):
 
 
 def points(share):
-    return f"{100 * share:.1f}".removesuffix(".0")
+    text = f"{100 * share:.1f}".removesuffix(".0")
+    return "0" if text == "-0" else text
 
 
 def of_interval(interval):
