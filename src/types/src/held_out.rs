@@ -321,7 +321,7 @@ mod tests {
             operations: 0.1,
             ..TestShares::default()
         };
-        let picked = |unseen| {
+        let picked = |unseen: Unseen| {
             let drawn = (0..100).map(|at| shares.pick(f64::from(at) / 100.0 + 0.005));
             drawn.filter(|one| *one == unseen).count()
         };

@@ -263,3 +263,79 @@ impl Stage for ComposedStage {
         serde_json::to_value(task).map_err(|error| internal(error.to_string()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pybench_types::task::FileKind;
+
+    use super::*;
+
+    /// A table with numbers, names and days.
+    fn table() -> Vec<u8> {
+        let mut text = "shop,city,day,price,amount\n".to_owned();
+        for row in 0..90 {
+            let city = ["Bern", "Oslo", "Riga", "Turin"][row % 4];
+            let (month, day) = (1 + row % 12, 1 + row % 28);
+            let (price, amount) = (12.5 + (row * 37 % 91) as f64, 3 + row * 11 % 17);
+            text += &format!("shop {row},{city},2023-{month:02}-{day:02},{price},{amount}\n");
+        }
+        text.into_bytes()
+    }
+
+    fn stage(store: ContentStore, shares: TestShares) -> ComposedStage {
+        let bytes = table();
+        let file = SourceFile {
+            id: store.put(&bytes).unwrap(),
+            name: "shops.csv".into(),
+            size: bytes.len() as u64,
+            kind: FileKind::Csv,
+            origin: "shops.csv".into(),
+            license: None,
+            fetched: String::new(),
+            profile: pybench_profile::profile(FileKind::Csv, &bytes),
+        };
+        ComposedStage {
+            library: Arc::new(Library::embedded().unwrap()),
+            rounds: Rounds::new(&[file], &[]),
+            store,
+            seed: 1,
+            renamed: 0.0,
+            messy: 0.0,
+            held_out: HeldOutRule {
+                seed: 1,
+                operations: 0.3,
+                pairs: 0.3,
+                ..HeldOutRule::default()
+            },
+            apart: BTreeSet::from(["sort_descending".to_owned()]),
+            // Every file is for evaluation.
+            test_share: 1.0,
+            test_shares: Some(shares),
+            languages: vec![Language::En],
+        }
+    }
+
+    #[test]
+    fn tasks_over_files_for_evaluation_lack_what_has_a_share() {
+        for (unseen, held_out) in [
+            (Unseen::Operations, Some(Unseen::Operations)),
+            (Unseen::Files, None),
+        ] {
+            let mut shares = TestShares::default();
+            match unseen {
+                Unseen::Operations => shares.operations = 0.5,
+                _ => shares.files = 0.5,
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let stage = stage(ContentStore::open(folder.path()).unwrap(), shares);
+            let tasks = (0..6).filter_map(|draw| stage.task(draw).ok());
+            let tasks: Vec<Task> = tasks.collect();
+            assert!(!tasks.is_empty());
+            for task in tasks {
+                assert_eq!(stage.held_out.of_task(&task), held_out, "{}", task.query);
+                let (operations, _) = pybench_types::held_out::composition(&task);
+                assert!(!operations.contains(&"sort_descending".to_owned()));
+            }
+        }
+    }
+}
