@@ -522,7 +522,7 @@ fn formats(files: &[TaskFile]) -> Vec<Option<FileFormat>> {
 }
 
 /// The value of [`Row::template`].
-pub(crate) fn template(task: &Task) -> String {
+pub fn template(task: &Task) -> String {
     match &task.origin {
         TaskOrigin::Library { template, .. } => template.clone(),
         TaskOrigin::Composed { skeleton, .. } => skeleton.clone(),
@@ -534,7 +534,7 @@ pub(crate) fn template(task: &Task) -> String {
 }
 
 /// What rows that share a file have in common: a digest, an origin, or the file that theirs is a part of.
-pub(crate) fn shared_keys(files: impl Iterator<Item = TaskFile>) -> Vec<String> {
+pub fn shared_keys(files: impl Iterator<Item = TaskFile>) -> Vec<String> {
     let keys_of = |file: TaskFile| {
         let digests = [Some(file.id), file.derived_from].into_iter().flatten();
         // Datasets made before parts had `derived_from` mark them in the origin.

@@ -14,9 +14,11 @@
 //! Rows of held-out templates in the remaining components are dropped and counted. So are rows of composed tasks with an
 //! operation, a pair of operations or a wording that the recipe holds out.
 
+mod by_share;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use pybench_types::held_out::{Unseen, is_unique};
+use pybench_types::held_out::{TestShares, Unseen, is_unique};
 use pybench_types::id::Digest;
 
 /// The properties of a row that the split depends on.
@@ -43,6 +45,8 @@ pub struct SplitSettings {
     pub held_out_templates: usize,
     /// Seed for the random choices.
     pub seed: u64,
+    /// Shares of the test split by what training rows lack of its rows, instead of `test_fraction`.
+    pub shares: Option<TestShares>,
 }
 
 /// The split that a row is assigned to.
@@ -90,7 +94,9 @@ pub fn split(rows: &[SplitRow<'_>], settings: &SplitSettings) -> Split {
     let groups = Groups::of(rows);
     let target = (settings.test_fraction * rows.len() as f64).round() as usize;
     let mut builder = SplitBuilder::new(rows, &groups, target, settings.seed);
-    if target > 0 {
+    if let Some(shares) = &settings.shares {
+        by_share::fill(&mut builder, shares, settings.held_out_templates);
+    } else if target > 0 {
         builder.hold_out(settings.held_out_templates);
         builder.pull_held_out_parts();
         builder.fill();
@@ -492,6 +498,7 @@ mod tests {
                 test_fraction,
                 held_out_templates,
                 seed,
+                shares: None,
             },
         )
     }
@@ -535,7 +542,7 @@ mod tests {
         /// Without held-out templates the target is missed by at most half of the largest component.
         #[test]
         fn the_test_fraction_is_close_to_the_target(rows in plain_rows(400), seed in any::<u64>()) {
-            let settings = SplitSettings { test_fraction: 0.15, held_out_templates: 0, seed };
+            let settings = SplitSettings { test_fraction: 0.15, held_out_templates: 0, seed, shares: None };
             let split = run(&rows, &settings);
             let target = (0.15 * rows.len() as f64).round();
             let error = (split.count(Assignment::Test) as f64 - target).abs();
@@ -557,6 +564,7 @@ mod tests {
                 test_fraction: 0.15,
                 held_out_templates: 3,
                 seed: 1,
+                shares: None,
             },
         );
         assert_eq!(split.count(Assignment::Train), 50);
@@ -578,6 +586,7 @@ mod tests {
             test_fraction: 0.5,
             held_out_templates: 0,
             seed: 1,
+            shares: None,
         };
         split(&rows.collect::<Vec<_>>(), &settings)
     }
@@ -620,6 +629,7 @@ mod tests {
                     test_fraction: 0.15,
                     held_out_templates: 3,
                     seed,
+                    shares: None,
                 },
             );
             println!(

@@ -23,6 +23,7 @@ const SPLIT: SplitSettings = SplitSettings {
     test_fraction: 0.2,
     held_out_templates: 2,
     seed: 7,
+    shares: None,
 };
 
 fn small() -> ShardSettings {

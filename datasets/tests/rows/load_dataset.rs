@@ -129,6 +129,7 @@ fn load_dataset_returns_the_rows() {
         test_fraction: 0.2,
         held_out_templates: 2,
         seed: 7,
+        shares: None,
     };
     let shards = ShardSettings {
         shard_rows: 50,

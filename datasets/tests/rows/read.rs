@@ -209,6 +209,7 @@ fn the_card_states_the_digest_of_all_rows() {
         test_fraction: 0.2,
         held_out_templates: 2,
         seed: 7,
+        shares: None,
     };
     let settings = ShardSettings {
         shard_rows: 20,

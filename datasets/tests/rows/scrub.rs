@@ -79,6 +79,7 @@ fn a_planted_secret_never_reaches_a_shard() {
         test_fraction: 0.2,
         held_out_templates: 0,
         seed: 1,
+        shares: None,
     };
     let scrubber = Scrubber::with([(SECRETS[7].to_owned(), SecretKind::Key)]);
     let written = dataset::write_with(
@@ -150,6 +151,7 @@ fn only_files_with_a_license_and_without_secrets_are_included() {
         test_fraction: 0.0,
         held_out_templates: 0,
         seed: 1,
+        shares: None,
     };
     let written = dataset::write_with(
         &path,

@@ -196,6 +196,7 @@ fn a_dataset_can_be_copied_without_some_rows() {
         test_fraction: 0.2,
         held_out_templates: 2,
         seed: 7,
+        shares: None,
     };
     let settings = ShardSettings {
         shard_rows: 20,

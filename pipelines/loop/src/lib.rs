@@ -6,6 +6,7 @@
 //! them resumes by itself, so the loop keeps no state but the tasks: the same command goes on where it was killed.
 
 mod budget;
+mod curriculum;
 mod dry_run;
 mod measure;
 mod preferences;
@@ -36,7 +37,8 @@ pub async fn run(context: &RunContext, process: &Process) -> Result<(), RunError
         train::check(context, recipe)?;
     }
     write_tasks(context).await?;
-    let tasks = LoopTasks::split(context, looped)?;
+    let mut tasks = LoopTasks::split(context, looped)?;
+    curriculum::restore(context, &mut tasks)?;
     if context.mode == Mode::DryRun {
         return print_beside(&context.progress, &dry_run::text(context, looped, &tasks)?);
     }
@@ -45,6 +47,7 @@ pub async fn run(context: &RunContext, process: &Process) -> Result<(), RunError
     let mut report = Report::new(context, &tasks);
     report.before = Some(measure::measure(context, process, 0, &student).await?);
     for number in 1..=looped.rounds {
+        let again = curriculum::draw(context, number, looped, (&mut tasks, &report))?;
         let played = round::play(context, number, &student, &tasks).await?;
         if let Some(recipe) = &looped.train {
             student = train::train(context, number, (looped, recipe), &student).await?;
@@ -52,6 +55,7 @@ pub async fn run(context: &RunContext, process: &Process) -> Result<(), RunError
         let measured = after(context, process, looped, (number, &student)).await?;
         report.rounds.push(RoundReport {
             round: number,
+            again,
             played,
             measured,
         });

@@ -32,9 +32,16 @@ pub(crate) struct Report {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RoundReport {
     pub(crate) round: u32,
+    /// Tasks that the round before it has played, too.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) again: usize,
     pub(crate) played: Played,
     /// The student after the round; `None` if the loop trains nothing.
     pub(crate) measured: Option<Measurement>,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Report {
@@ -116,6 +123,7 @@ impl fmt::Display for Report {
             round,
             played,
             measured,
+            ..
         } in &self.rounds
         {
             writeln!(

@@ -86,6 +86,7 @@ pub(crate) fn recipe(context: &RunContext, number: u32, student: &ModelChoice) -
     recipe.goal.accept = None;
     recipe.grade.at_least = 0;
     recipe.shard.test_fraction = 0.0;
+    recipe.shard.test_shares = None;
     recipe.shard.held_out_templates = 0;
     recipe
 }

@@ -4,6 +4,7 @@
 //! each planned task is one unit of work. [`composed`] tasks are drawn, one draw a unit. Tasks of [`task_sets`] are made of lists of
 //! questions with answers, a row a unit. [`writer`] lets models write tasks. Human decisions ([`review`]) apply to all kinds.
 
+mod apart_from;
 pub mod command;
 pub mod composed;
 mod diff;
@@ -30,6 +31,8 @@ use pybench_types::id::{CompactDigest, Digest};
 use pybench_types::task::{Language, SourceFile, Task};
 use serde_json::Value;
 
+pub use apart_from::APART_FROM;
+use apart_from::Apart;
 use plan::{PlannedTask, Planner};
 use pybench_attempts::outcomes::wrong_tasks;
 use pybench_library::{Draft, DraftError, Library};
@@ -55,14 +58,17 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
 pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(), RunError> {
     composed::stage::validate(&context.recipe)?;
     let folder = &context.folder;
-    let files: Arc<[SourceFile]> = FILES.read_all(folder.root())?.into();
+    let mut apart = Apart::of(context)?;
+    let files = apart.keep_files(FILES.read_all(folder.root())?);
+    let files: Arc<[SourceFile]> = files.into();
     let wrong = wrong_tasks(folder.journal())?;
     if let Some(writer) = &context.recipe.query.writer {
         if context.mode == Mode::DryRun {
             return writer::estimate::print(context, writer, &library, &files);
         }
         let (mut tasks, requested) = writer::run(context, writer, &library, &files).await?;
-        tasks.retain(|task| !wrong.contains(&task.id));
+        tasks.retain(|task| !wrong.contains(&task.id) && !apart.drops(task));
+        apart.record(context)?;
         let written = finish(context, tasks)?;
         return report_shortfall(
             requested,
@@ -76,6 +82,7 @@ pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(),
     }
     let recipe = &context.recipe;
     let mut planner = Planner::new(&library, &files, &recipe.query, recipe.seed, folder.store())?;
+    planner.leave_out(&apart.templates);
     let mut planned = planner.plan(plan::languages(&recipe.query, recipe.seed));
     let mut written = Vec::new();
     while !planned.is_empty() {
@@ -92,11 +99,13 @@ pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(),
                 .collect();
         }
     }
-    let is_wrong = |task: &Task| wrong.contains(&task.id);
-    let composed = composed::stage::write(context, &library, &files, is_wrong).await?;
+    let is_wrong = |task: &Task| wrong.contains(&task.id) || apart.drops(task);
+    let parts = &apart.parts;
+    let composed = composed::stage::write(context, &library, (&files[..], parts), is_wrong).await?;
     let items = written.into_iter().map(|planned| planned.item);
     let from_sets = task_sets::write(context, is_wrong).await?;
     let items: Vec<String> = items.chain(composed).chain(from_sets).collect();
+    apart.record(context)?;
     let written = finish_planned(context, &items)?;
     let hint = "crawl more files, add templates or rows of task sets, or raise `query.template_share` or `query.composed`";
     report_shortfall(recipe.query.tasks, written, hint)

@@ -1,7 +1,7 @@
 //! Chooses the library tasks of a run: balanced over categories, templates, files and languages, and
 //! determined by the seed.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use pybench_run::{ContentStore, FileUse, Query, RunError};
 use pybench_types::id::Digest;
@@ -136,6 +136,12 @@ impl<'a> Planner<'a> {
             usage: vec![0; files.len()],
             seen: HashSet::new(),
         })
+    }
+
+    /// Plans no tasks of these templates.
+    pub(super) fn leave_out(&mut self, templates: &BTreeSet<String>) {
+        self.states
+            .retain(|state| !templates.contains(state.template.name()));
     }
 
     /// The next tasks in these languages, or as many as possible.

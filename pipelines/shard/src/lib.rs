@@ -155,6 +155,7 @@ fn write(folder: &Arc<RunFolder>, recipe: &Recipe) -> Result<WrittenDataset, Run
         test_fraction: recipe.shard.test_fraction,
         held_out_templates: recipe.shard.held_out_templates,
         seed: recipe.seed,
+        shares: recipe.shard.test_shares,
     };
     let shards = ShardSettings {
         shard_rows: recipe.shard.shard_rows,

@@ -26,6 +26,9 @@ pub(crate) fn recipe(recipe: &Recipe) -> Result<String, RunError> {
             | SourceChoice::Zenodo { .. } => {}
         }
     }
+    for path in &mut recipe.query.apart_from {
+        *path = without_folder(path);
+    }
     for set in &mut recipe.query.task_sets {
         if let TaskSetChoice::Jsonl { path, folder, .. } = set {
             *path = without_folder(path);

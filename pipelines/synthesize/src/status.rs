@@ -88,6 +88,9 @@ pub struct Funnel {
     pub faults: Option<String>,
     /// Agreement of the judge with the checks.
     pub judge: Option<String>,
+    /// What the tasks were kept apart from, and what that left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub apart_from: Option<String>,
     /// Problems of this machine or of the sources.
     pub warnings: Vec<String>,
 }
@@ -222,6 +225,9 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
         judge: journal
             .metadata("judge")?
             .and_then(|f| Some(f.as_str()?.to_owned())),
+        apart_from: journal
+            .metadata(query::APART_FROM)?
+            .and_then(|entry| Some(entry["text"].as_str()?.to_owned())),
         warnings: warnings(journal)?,
     })
 }

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use crawl::{ArxivFormat, Crawl, PypiArchive, PypiPackage, Search, SourceChoice};
 pub use goal::{Goal, Keep};
 pub use grade::{Filter, Grade, JudgeChoice};
-pub use learning::{LoopChoice, PreferenceChoice};
+pub use learning::{CurriculumChoice, LoopChoice, PreferenceChoice};
 pub use load::{RecipeError, apply_sets};
 pub use model::{CodeIdiom, ModelChoice, ServeEngine, ServedDtype};
 pub use query::{FileUse, Query};

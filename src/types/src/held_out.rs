@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::Digest;
@@ -68,6 +69,68 @@ impl Unseen {
     }
 }
 
+/// The test split's share of all rows, by what training rows lack of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TestShares {
+    /// Rows of which only the files are unseen.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0), extend("exclusiveMaximum" = 1))]
+    pub files: f64,
+    /// Rows of the `held_out_templates`.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0), extend("exclusiveMaximum" = 1))]
+    pub templates: f64,
+    /// Rows with a wording that is held out.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0), extend("exclusiveMaximum" = 1))]
+    pub wordings: f64,
+    /// Rows with a pair of operations that is held out.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0), extend("exclusiveMaximum" = 1))]
+    pub pairs: f64,
+    /// Rows with an operation that is held out.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0), extend("exclusiveMaximum" = 1))]
+    pub operations: f64,
+}
+
+impl TestShares {
+    /// The share of the rows that lack this.
+    pub fn of(&self, unseen: Unseen) -> f64 {
+        match unseen {
+            Unseen::Operations => self.operations,
+            Unseen::Pairs => self.pairs,
+            Unseen::Template => self.templates,
+            Unseen::Wordings => self.wordings,
+            Unseen::Files => self.files,
+        }
+    }
+
+    /// The share of the whole test split.
+    pub fn sum(&self) -> f64 {
+        Unseen::ALL.into_iter().map(|unseen| self.of(unseen)).sum()
+    }
+
+    /// What training rows are to lack of a composed task over a file of the test split, drawn by a number from 0 to 1 in
+    /// proportion to the shares.
+    pub fn pick(&self, drawn: f64) -> Unseen {
+        let all = Unseen::ALL.into_iter();
+        let mut composed = all.filter(|unseen| *unseen != Unseen::Template);
+        let at = drawn * (self.sum() - self.templates);
+        let mut below = 0.0;
+        let picked = composed.find(|unseen| {
+            below += self.of(*unseen);
+            at < below
+        });
+        picked.unwrap_or(Unseen::Files)
+    }
+}
+
+fn is_zero(share: &f64) -> bool {
+    *share == 0.0
+}
+
 /// A task that is kept from training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -101,6 +164,30 @@ impl HeldOutRule {
         self.drawn("wording", name, self.wordings)
     }
 
+    /// The rule for tasks of which `unseen` may be held out, and nothing that counts before it.
+    pub fn before(&self, unseen: Unseen) -> Self {
+        let kept = |kind: Unseen, share: f64| if kind < unseen { share } else { 0.0 };
+        let names = self.names.iter().filter(|name| kind(name) < unseen);
+        Self {
+            seed: self.seed,
+            operations: kept(Unseen::Operations, self.operations),
+            pairs: kept(Unseen::Pairs, self.pairs),
+            wordings: kept(Unseen::Wordings, self.wordings),
+            names: names.cloned().collect(),
+        }
+    }
+
+    /// Whether parts of this kind may be held out.
+    pub fn holds_out(&self, unseen: Unseen) -> bool {
+        let share = match unseen {
+            Unseen::Operations => self.operations,
+            Unseen::Pairs => self.pairs,
+            Unseen::Wordings => self.wordings,
+            Unseen::Template | Unseen::Files => 0.0,
+        };
+        share > 0.0 || self.names.iter().any(|name| kind(name) == unseen)
+    }
+
     /// What is held out of a task; `None` for one that was not composed.
     pub fn of_task(&self, task: &Task) -> Option<Unseen> {
         let (operations, wordings) = composition(task);
@@ -118,6 +205,15 @@ impl HeldOutRule {
             true => Some(Unseen::Pairs),
             false => said().then_some(Unseen::Wordings),
         }
+    }
+}
+
+/// What the name of a part names.
+fn kind(name: &str) -> Unseen {
+    match (name.contains(ARROW), name.contains('/')) {
+        (true, _) => Unseen::Pairs,
+        (false, true) => Unseen::Wordings,
+        (false, false) => Unseen::Operations,
     }
 }
 
@@ -193,6 +289,45 @@ mod tests {
         for unseen in Unseen::ALL {
             assert_eq!(serde_json::to_value(unseen).unwrap(), unseen.name());
         }
+    }
+
+    #[test]
+    fn a_rule_is_limited_to_what_counts_before() {
+        let names = ["rank", "a>b", "a/en/1"];
+        let rule = HeldOutRule {
+            seed: 3,
+            operations: 0.1,
+            pairs: 0.2,
+            wordings: 0.3,
+            names: names.map(str::to_owned).into(),
+        };
+        let pairs = rule.before(Unseen::Pairs);
+        assert_eq!(
+            (pairs.operations, pairs.pairs, pairs.wordings),
+            (0.1, 0.0, 0.0)
+        );
+        assert_eq!(pairs.names, BTreeSet::from(["rank".to_owned()]));
+        assert_eq!(rule.before(Unseen::Files), rule);
+        assert!(rule.before(Unseen::Operations).is_empty());
+        assert!(pairs.holds_out(Unseen::Operations) && !pairs.holds_out(Unseen::Pairs));
+    }
+
+    #[test]
+    fn kinds_are_picked_in_proportion_to_their_shares() {
+        let shares = TestShares {
+            files: 0.1,
+            templates: 0.5,
+            pairs: 0.2,
+            operations: 0.1,
+            ..TestShares::default()
+        };
+        let picked = |unseen: Unseen| {
+            let drawn = (0..100).map(|at| shares.pick(f64::from(at) / 100.0 + 0.005));
+            drawn.filter(|one| *one == unseen).count()
+        };
+        let counts = Unseen::ALL.map(picked);
+        assert_eq!(counts, [25, 0, 0, 50, 25]);
+        assert_eq!(TestShares::default().pick(0.5), Unseen::Files);
     }
 
     #[test]

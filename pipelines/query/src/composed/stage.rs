@@ -1,15 +1,16 @@
 //! The composed tasks of a run: one unit for each draw.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pybench_compose::TaskSeed;
+use pybench_compose::{GraphError, Made, TaskSeed};
 use pybench_library::Library;
 use pybench_run::{
     ContentStore, Executor, Failure, FailureKind, Query, Recipe, RunContext, RunError, Stage,
 };
 use pybench_types::difficulty;
-use pybench_types::held_out::HeldOutRule;
+use pybench_types::held_out::{HeldOutRule, TestShares, Unseen};
 use pybench_types::id::Digest;
 use pybench_types::task::{Category, Language, SourceFile, Task};
 use rand::seq::SliceRandom;
@@ -25,6 +26,8 @@ pub(super) const COMPOSED: [Category; 3] = [Category::Chart, Category::Text, Cat
 
 /// Draws for each task that is asked for. About a third of the draws gives a proven task.
 const DRAWS: usize = 10;
+/// Seeds that are tried for a task of which something certain is held out.
+const TRIES: usize = 16;
 
 /// Refuses a recipe that asks for composed tasks of other kinds than there are, or holds out what does not exist.
 ///
@@ -82,19 +85,19 @@ fn validate_query(query: &Query) -> Result<(), RunError> {
 }
 
 /// Writes the composed tasks. Returns the items of those that were made, at most as many as the recipe asks for, in the
-/// order of their draws. A draw that gives no task, or one that `is_wrong`, is followed by another.
+/// order of their draws. None has the parts `apart`. A draw that gives no task, or one that `is_wrong`, is followed by another.
 ///
 /// # Errors
 /// As the executor's; a failed draw is no error.
 pub(crate) async fn write(
     context: &RunContext,
     library: &Arc<Library>,
-    files: &[SourceFile],
+    (files, apart): (&[SourceFile], &BTreeSet<String>),
     is_wrong: impl Fn(&Task) -> bool,
 ) -> Result<Vec<String>, RunError> {
     let query = &context.recipe.query;
     let wanted = query.composed_tasks();
-    let stage = Arc::new(ComposedStage::new(context, library, files));
+    let stage = Arc::new(ComposedStage::new(context, library, files, apart));
     if stage.rounds.is_empty() {
         return Ok(Vec::new());
     }
@@ -133,13 +136,23 @@ struct ComposedStage {
     difficulties: Vec<u32>,
     /// What tasks over files of the train split do not have.
     held_out: HeldOutRule,
-    test_fraction: f64,
+    /// Operations, pairs and wordings that no task has.
+    apart: BTreeSet<String>,
+    /// Share of the files whose tasks may have what is held out.
+    test_share: f64,
+    /// Shares of what is held out of these tasks; absent: as drawn.
+    test_shares: Option<TestShares>,
     /// Languages of as many draws as tasks are asked for; later draws begin again.
     languages: Vec<Language>,
 }
 
 impl ComposedStage {
-    fn new(context: &RunContext, library: &Arc<Library>, files: &[SourceFile]) -> Self {
+    fn new(
+        context: &RunContext,
+        library: &Arc<Library>,
+        files: &[SourceFile],
+        apart: &BTreeSet<String>,
+    ) -> Self {
         let recipe = &context.recipe;
         let mut files = files.to_vec();
         files.shuffle(&mut rng(&(recipe.seed, "composed files")));
@@ -159,7 +172,9 @@ impl ComposedStage {
             imprecise: recipe.query.imprecise,
             difficulties: recipe.query.difficulties.clone(),
             held_out: recipe.shard.held_out(recipe.seed),
-            test_fraction: recipe.shard.test_fraction,
+            apart: apart.clone(),
+            test_share: recipe.shard.test_share(),
+            test_shares: recipe.shard.test_shares,
             languages,
         }
     }
@@ -168,7 +183,43 @@ impl ComposedStage {
     /// prefers files with such tasks.
     fn is_for_evaluation(&self, file: &SourceFile) -> bool {
         let drawn = Digest::of_json(&(self.seed, "evaluation file", &file.origin));
-        drawn.fraction() < self.test_fraction
+        drawn.fraction() < self.test_share
+    }
+
+    /// What is to be held out of a task over a file for evaluation, if the recipe gives that a share.
+    fn wanted(&self, drawn: &Digest) -> Option<Unseen> {
+        let shares = self.test_shares.as_ref()?;
+        Some(shares.pick(Digest::of_json(&(drawn, "unseen")).fraction()))
+    }
+
+    /// Makes a task with this seed. If it `wanted` to hold out something that the task has not, other seeds follow.
+    fn make(
+        &self,
+        (file, bytes): (&SourceFile, &[u8]),
+        seed: TaskSeed<'_>,
+        wanted: Option<Unseen>,
+    ) -> Result<Option<Made>, GraphError> {
+        let first = std::iter::once(seed.seed);
+        let more = (1..TRIES).map(|number| Digest::of_json(&(seed.seed, number)).seed());
+        let tries = if wanted.is_some() { TRIES } else { 1 };
+        for number in first.chain(more).take(tries) {
+            let seed = TaskSeed {
+                seed: number,
+                ..seed
+            };
+            let made = pybench_compose::make(file, bytes, seed, |keyword| {
+                self.library.keywords().subcategory(keyword)
+            })?;
+            let found = made.as_ref().map(|made| self.held_out.of_task(&made.task));
+            let fits = |unseen: Unseen| {
+                let held_out = (unseen != Unseen::Files).then_some(unseen);
+                found == Some(held_out)
+            };
+            if wanted.is_none_or(fits) {
+                return Ok(made);
+            }
+        }
+        Ok(None)
     }
 
     fn task(&self, draw: usize) -> Result<Task, Failure> {
@@ -177,12 +228,16 @@ impl ComposedStage {
         let at = self.rounds.at(draw);
         let (file, medium) = at.ok_or_else(|| internal(&"no file fits"))?;
         let drawn = Digest::of_json(&(self.seed, "composed", draw));
-        let everything = HeldOutRule::default();
+        let evaluated = self.is_for_evaluation(file);
+        let wanted = evaluated.then(|| self.wanted(&drawn)).flatten();
+        let mut avoided = match (evaluated, wanted) {
+            (true, Some(unseen)) => self.held_out.before(unseen),
+            (true, None) => HeldOutRule::default(),
+            (false, _) => self.held_out.clone(),
+        };
+        avoided.names.extend(self.apart.iter().cloned());
         let seed = TaskSeed {
-            avoided: match self.is_for_evaluation(file) {
-                true => &everything,
-                false => &self.held_out,
-            },
+            avoided: &avoided,
             seed: drawn.seed(),
             medium,
             language: self.languages[draw % self.languages.len()],
@@ -190,9 +245,7 @@ impl ComposedStage {
             messy: Digest::of_json(&(&drawn, "messy")).fraction() < self.messy,
         };
         let bytes = self.store.get(&file.id)?;
-        let made = pybench_compose::make(file, &bytes, seed, |keyword| {
-            self.library.keywords().subcategory(keyword)
-        });
+        let made = self.make((file, bytes.as_slice()), seed, wanted);
         match made.map_err(|error| internal(&error))? {
             Some(made) => {
                 for bytes in made.files {
@@ -241,5 +294,81 @@ impl Stage for ComposedStage {
         let draw = draw.ok_or_else(|| internal(format!("`{item}` is no draw")))?;
         let task = self.task(draw)?;
         serde_json::to_value(task).map_err(|error| internal(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pybench_types::task::FileKind;
+
+    use super::*;
+
+    /// A table with numbers, names and days.
+    fn table() -> Vec<u8> {
+        let mut text = "shop,city,day,price,amount\n".to_owned();
+        for row in 0..90 {
+            let city = ["Bern", "Oslo", "Riga", "Turin"][row % 4];
+            let (month, day) = (1 + row % 12, 1 + row % 28);
+            let (price, amount) = (12.5 + (row * 37 % 91) as f64, 3 + row * 11 % 17);
+            text += &format!("shop {row},{city},2023-{month:02}-{day:02},{price},{amount}\n");
+        }
+        text.into_bytes()
+    }
+
+    fn stage(store: ContentStore, shares: TestShares) -> ComposedStage {
+        let bytes = table();
+        let file = SourceFile {
+            id: store.put(&bytes).unwrap(),
+            name: "shops.csv".into(),
+            size: bytes.len() as u64,
+            kind: FileKind::Csv,
+            origin: "shops.csv".into(),
+            license: None,
+            fetched: String::new(),
+            profile: pybench_profile::profile(FileKind::Csv, &bytes),
+        };
+        ComposedStage {
+            library: Arc::new(Library::embedded().unwrap()),
+            rounds: Rounds::new(&[file], &[]),
+            store,
+            seed: 1,
+            renamed: 0.0,
+            messy: 0.0,
+            held_out: HeldOutRule {
+                seed: 1,
+                operations: 0.3,
+                pairs: 0.3,
+                ..HeldOutRule::default()
+            },
+            apart: BTreeSet::from(["sort_descending".to_owned()]),
+            // Every file is for evaluation.
+            test_share: 1.0,
+            test_shares: Some(shares),
+            languages: vec![Language::En],
+        }
+    }
+
+    #[test]
+    fn tasks_over_files_for_evaluation_lack_what_has_a_share() {
+        for (unseen, held_out) in [
+            (Unseen::Operations, Some(Unseen::Operations)),
+            (Unseen::Files, None),
+        ] {
+            let mut shares = TestShares::default();
+            match unseen {
+                Unseen::Operations => shares.operations = 0.5,
+                _ => shares.files = 0.5,
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let stage = stage(ContentStore::open(folder.path()).unwrap(), shares);
+            let tasks = (0..6).filter_map(|draw| stage.task(draw).ok());
+            let tasks: Vec<Task> = tasks.collect();
+            assert!(!tasks.is_empty());
+            for task in tasks {
+                assert_eq!(stage.held_out.of_task(&task), held_out, "{}", task.query);
+                let (operations, _) = pybench_types::held_out::composition(&task);
+                assert!(!operations.contains(&"sort_descending".to_owned()));
+            }
+        }
     }
 }

@@ -42,7 +42,10 @@ impl Funnel {
     }
 
     fn fmt_details(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for report in [&self.faults, &self.judge].into_iter().flatten() {
+        for report in [&self.faults, &self.judge, &self.apart_from]
+            .into_iter()
+            .flatten()
+        {
             writeln!(f, "{}", one_line(report))?;
         }
         for warning in &self.warnings {

@@ -22,6 +22,7 @@ fn the_example_trains_what_the_assistant_says(tool: &str) {
         test_fraction: 0.3,
         held_out_templates: 0,
         seed: 1,
+        shares: None,
     };
     let shards = ShardSettings::default();
     dataset::write(&dataset, rows::rows(60), &split, &shards, &rows::about()).unwrap();

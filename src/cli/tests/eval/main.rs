@@ -10,4 +10,5 @@ mod strict;
 mod suites;
 #[path = "../support/mod.rs"]
 mod support;
+mod teach_tables;
 mod upstream;

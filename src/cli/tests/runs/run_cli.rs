@@ -189,7 +189,7 @@ fn a_wrong_recipe_is_refused_with_its_place() {
     let output = fixture.synthesize(&["tiny.toml"]);
     assert_eq!(code(&output), Some(ExitCode::BadInput as i32));
     insta::assert_snapshot!(stderr(&output), @r#"
-    error: tiny.toml:3:7: unknown key `taks` in query; did you mean `tasks`? (known keys: `tasks`, `template_share`, `languages`, `categories`, `keywords`, `composed`, `renamed`, `messy`, `imprecise`, `difficulties`, `files`, `task_sets`, `writer`)
+    error: tiny.toml:3:7: unknown key `taks` in query; did you mean `tasks`? (known keys: `tasks`, `template_share`, `languages`, `categories`, `keywords`, `composed`, `renamed`, `messy`, `imprecise`, `difficulties`, `files`, `apart_from`, `task_sets`, `writer`)
     tiny.toml:3:1: query: the key `tasks` is missing: Number of tasks to write.
     "#);
     assert!(

@@ -25,11 +25,37 @@ pub struct LoopChoice {
     /// Absent: pairs are written and not trained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preference: Option<PreferenceChoice>,
+    /// Tasks that a round plays again before its own, of those that the student passed in some samples of the round before.
+    /// Absent: each round plays tasks of its own only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curriculum: Option<CurriculumChoice>,
 }
 
 impl LoopChoice {
     fn default_held_out() -> f64 {
         0.2
+    }
+}
+
+/// Which tasks a round plays again: those whose pass rate in the round before is between two bounds, neither of which counts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CurriculumChoice {
+    /// The pass rate must be above this.
+    #[schemars(range(min = 0, max = 1))]
+    pub above: f64,
+    /// The pass rate must be below this.
+    #[schemars(range(min = 0, max = 1))]
+    pub below: f64,
+}
+
+impl Default for CurriculumChoice {
+    /// Tasks that are neither hopeless nor solved.
+    fn default() -> Self {
+        Self {
+            above: 0.0,
+            below: 1.0,
+        }
     }
 }
 

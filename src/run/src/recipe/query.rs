@@ -1,6 +1,7 @@
 //! `query`: which tasks to write.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,11 @@ pub struct Query {
     /// Whether every task must use a crawled file.
     #[serde(default, skip_serializing_if = "FileUse::is_default")]
     pub files: FileUse,
+    /// Runs, by name or folder, and datasets whose held-out files, operations, pairs of operations, wordings and templates no
+    /// task has, so that nothing is trained on what they measure.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub apart_from: Vec<PathBuf>,
     /// Lists of questions with answers, from which tasks are made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]

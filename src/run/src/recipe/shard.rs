@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::is_zero;
-use pybench_types::held_out::HeldOutRule;
+use pybench_types::held_out::{HeldOutRule, TestShares};
 
 /// How the dataset is split and written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,6 +32,10 @@ pub struct Shard {
     /// training row has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held_out_names: Vec<String>,
+    /// Shares of the test split by what training rows lack of its rows, instead of `test_fraction`. Absent: the test split
+    /// has `test_fraction` of the rows, whatever they lack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_shares: Option<TestShares>,
     /// Whether rows that match tasks or files of the known benchmarks stay in the dataset. Otherwise they are dropped.
     #[serde(skip_serializing_if = "is_false")]
     pub allow_contaminated: bool,
@@ -47,6 +51,14 @@ pub struct Shard {
 }
 
 impl Shard {
+    /// The share of the rows in the test split.
+    pub fn test_share(&self) -> f64 {
+        match &self.test_shares {
+            Some(shares) => shares.sum(),
+            None => self.test_fraction,
+        }
+    }
+
     /// Which parts of composed tasks are held out, in a run with this seed.
     pub fn held_out(&self, seed: u64) -> HeldOutRule {
         HeldOutRule {
@@ -68,6 +80,7 @@ impl Default for Shard {
             held_out_pairs: 0.0,
             held_out_wordings: 0.0,
             held_out_names: Vec::new(),
+            test_shares: None,
             allow_contaminated: false,
             shard_rows: 10_000,
             row_group_rows: 100,

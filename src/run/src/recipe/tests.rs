@@ -207,6 +207,14 @@ fn mistakes_are_reported_with_their_location() {
         refused("[teacher]", "[budget]\nusd = -1\n[teacher]"),
         refused("[teacher]", "[rollout]\nconcurrency = 100000\n[teacher]"),
         refused("[teacher]", "[shard]\ntest_fraction = 1\n[teacher]"),
+        refused(
+            "[teacher]",
+            "[shard]\ntest_shares = { files = 0.1, pairs = 0.1 }\n[teacher]",
+        ),
+        refused(
+            "[teacher]",
+            "[shard]\ntest_shares = { files = 0.5, templates = 0.5 }\n[teacher]",
+        ),
         refused("[teacher]", "[grade]\nat_least = 11\n[teacher]"),
         refused(
             "[teacher]",
@@ -228,7 +236,7 @@ fn mistakes_are_reported_with_their_location() {
     r.toml:2:8: the number does not fit in 64 bits
     r.toml:2:8: string values must be quoted, expected literal string
     r.toml:1:8: name: expected 1 to 64 letters, digits, `-` or `_`
-    r.toml:12:1: unknown key `taks` in query; did you mean `tasks`? (known keys: `tasks`, `template_share`, `languages`, `categories`, `keywords`, `composed`, `renamed`, `messy`, `imprecise`, `difficulties`, `files`, `task_sets`, `writer`)
+    r.toml:12:1: unknown key `taks` in query; did you mean `tasks`? (known keys: `tasks`, `template_share`, `languages`, `categories`, `keywords`, `composed`, `renamed`, `messy`, `imprecise`, `difficulties`, `files`, `apart_from`, `task_sets`, `writer`)
     r.toml:11:1: query: the key `tasks` is missing: Number of tasks to write.
     r.toml:12:9: tasks: 0 must be at least 1
     r.toml:13:18: template_share: 0 must be above 0
@@ -249,6 +257,8 @@ fn mistakes_are_reported_with_their_location() {
     r.toml:15:7: usd: -1 must be at least 0
     r.toml:15:15: concurrency: 100000 must be at most 1024
     r.toml:15:17: test_fraction: 1 must be below 1
+    r.toml:15:38: pairs: no pairs are held out; set `shard.held_out_pairs`, or remove this share
+    r.toml:15:15: test_shares: the shares add up to 1; their sum must be above 0 and below 1
     r.toml:15:12: at_least: the run makes at most 10 rows; lower `grade.at_least`, or raise `query.tasks` or `rollout.samples`
     r.toml:15:11: filters: a filter is listed twice
     r.toml:15:11: network: "http://b.example" is not a valid host: expected a name, *.name or an IP address, with or without :port
@@ -569,6 +579,25 @@ fn refused_sets(teacher: &str, sets: &str) -> String {
 
 const ENDPOINT: &str = "{ kind = 'openai', model = 'm', base_url = 'http://h/v1' }";
 const SET: &str = "[[query.task_sets]]\nset = 'jsonl'\nname = 'a'\npath = 'a.jsonl'\ncheck = 'numeric'\nlicense = 'MIT'\nsource = 's'\n";
+
+#[test]
+fn a_curriculum_needs_several_samples_and_room_between_its_bounds() {
+    let parsed = |samples: u32, bounds: &str| {
+        parse(&format!(
+            "name = 's'\nteacher = {ENDPOINT}\n[[crawl.sources]]\nsource = 'local'\npath = 'data'\n[query]\ntasks = 4\n\
+             [rollout]\nsamples = {samples}\n[loop]\nrounds = 2\ncurriculum = {bounds}\n"
+        ))
+    };
+    let recipe = parsed(4, "{}").unwrap();
+    assert_eq!(parse(&recipe.to_toml().unwrap()).unwrap(), recipe);
+    let one = parsed(1, "{}").unwrap_err().to_string();
+    assert!(one.contains("rollout.samples"), "{one}");
+    let none = parsed(4, "{ above = 0.5, below = 0.5 }").unwrap_err();
+    assert!(
+        none.to_string().contains("no pass rate is above 0.5"),
+        "{none}"
+    );
+}
 
 #[test]
 fn a_recipe_of_task_sets_needs_no_files_and_round_trips() {

@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 
 use super::{
-    AnswerCheck, Filter, Grade, Keep, LoopChoice, ModelChoice, ProposedChecks, Recipe,
+    AnswerCheck, Filter, Grade, Keep, LoopChoice, ModelChoice, ProposedChecks, Recipe, Shard,
     SourceChoice, TaskSetChoice, TaskSetFields, WriterChoice,
 };
 use pybench_interpreter::Network;
 use pybench_interpreter::{InterpreterChoice, Tier};
+use pybench_types::held_out::Unseen;
 
 /// Tolerance for the sum of the language shares.
 const ROUNDING: f64 = 1e-6;
@@ -68,7 +69,9 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<(String, String)> {
     if let Some(learning) = &recipe.learning {
         student_problems(recipe, &mut reject);
         preference_problems(learning, &mut reject);
+        curriculum_problems(recipe, learning, &mut reject);
     }
+    test_share_problems(&recipe.shard, &mut reject);
     task_set_problems(recipe, &mut reject);
     if let Some(writer) = &recipe.query.writer {
         writer_problems(recipe, writer, &mut reject);
@@ -190,6 +193,66 @@ fn preference_problems(learning: &LoopChoice, reject: &mut impl FnMut(&str, Stri
     if learning.preference.is_some() && learning.train.is_none() {
         let message = "preference: pairs are trained after `loop.train`, a training recipe; add it, or remove `loop.preference`";
         reject("loop.preference", message.into());
+    }
+}
+
+/// Tasks are between two bounds only if each has several samples.
+fn curriculum_problems(
+    recipe: &Recipe,
+    learning: &LoopChoice,
+    reject: &mut impl FnMut(&str, String),
+) {
+    let Some(curriculum) = &learning.curriculum else {
+        return;
+    };
+    let (above, below) = (curriculum.above, curriculum.below);
+    if above >= below {
+        let message =
+            format!("curriculum: no pass rate is above {above} and below {below}; lower `above`");
+        reject("loop.curriculum", message);
+    }
+    if recipe.rollout.samples < 2 {
+        let message = "curriculum: with one sample a task is passed or not, and none is between; set \
+                       `rollout.samples` to 2 or more";
+        reject("loop.curriculum", message.into());
+    }
+}
+
+/// A test split is part of the rows, and has rows of a kind only if something of that kind is held out.
+fn test_share_problems(shard: &Shard, reject: &mut impl FnMut(&str, String)) {
+    let Some(shares) = &shard.test_shares else {
+        return;
+    };
+    let at = "shard.test_shares";
+    let sum = shares.sum();
+    if sum <= 0.0 || sum >= 1.0 {
+        let message = format!(
+            "test_shares: the shares add up to {sum}; their sum must be above 0 and below 1"
+        );
+        reject(at, message);
+    }
+    let rule = shard.held_out(0);
+    let kinds = [
+        (Unseen::Template, "templates", shard.held_out_templates > 0),
+        (
+            Unseen::Wordings,
+            "wordings",
+            rule.holds_out(Unseen::Wordings),
+        ),
+        (Unseen::Pairs, "pairs", rule.holds_out(Unseen::Pairs)),
+        (
+            Unseen::Operations,
+            "operations",
+            rule.holds_out(Unseen::Operations),
+        ),
+    ];
+    for (unseen, key, held_out) in kinds {
+        if shares.of(unseen) > 0.0 && !held_out {
+            let message = format!(
+                "{key}: no {key} are held out; set `shard.held_out_{key}`, or remove this share"
+            );
+            reject(&format!("{at}.{key}"), message);
+        }
     }
 }
 

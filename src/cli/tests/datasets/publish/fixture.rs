@@ -45,6 +45,7 @@ impl DatasetFixture {
             test_fraction: 0.0,
             held_out_templates: 0,
             seed: 1,
+            shares: None,
         };
         let shards = ShardSettings {
             shard_rows,
