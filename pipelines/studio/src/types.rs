@@ -9,7 +9,9 @@ use serde_json::{Map, Value};
 use crate::align::PairView;
 use crate::chat::view::{ChatList, ChatRequest, ChatView};
 use crate::compare::Comparison;
+use crate::edit::continuation::ContinueRequest;
 use crate::edit::fork::ForkView;
+use crate::edit::models::AgentList;
 use crate::edit::plan::ForkRequest;
 use crate::index::{Facet, Page};
 use crate::recipe_view::RecipeView;
@@ -41,6 +43,8 @@ fn typescript() -> String {
     generator.subschema_for::<ReviewSummary>();
     generator.subschema_for::<ForkRequest>();
     generator.subschema_for::<ForkView>();
+    generator.subschema_for::<AgentList>();
+    generator.subschema_for::<ContinueRequest>();
     generator.subschema_for::<SaveRequest>();
     generator.subschema_for::<RunStatus>();
     generator.subschema_for::<RecipeView>();

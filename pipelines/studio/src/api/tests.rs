@@ -8,6 +8,7 @@ use tower::ServiceExt as _;
 use super::reviews::MAX_BODY;
 use super::*;
 use crate::chat::chats::ChatPlace;
+use crate::edit::models::ModelPlace;
 use crate::sources::What;
 
 struct Studio {
@@ -24,6 +25,16 @@ fn chats(folder: &std::path::Path) -> Arc<Chats> {
         history: folder.join("chat"),
         recipe: folder.join("no-recipe.toml"),
         runs_dir: folder.join("no-runs"),
+    }))
+}
+
+/// Edits without models.
+fn forks(folder: &std::path::Path) -> Arc<Forks> {
+    Arc::new(Forks::new(ModelPlace {
+        root: folder.to_owned(),
+        recipe: folder.join("no-recipe.toml"),
+        runs_dir: folder.join("no-runs"),
+        replies: folder.join("replies"),
     }))
 }
 
@@ -44,8 +55,8 @@ fn studio() -> Studio {
     };
     let sources = Arc::new(Sources::new(what, folder.path().join("cache")));
     let token = Token::new(80);
-    let chats = chats(folder.path());
-    let app = router(sources, Arc::new(Forks::new()), chats, token.clone());
+    let (forks, chats) = (forks(folder.path()), chats(folder.path()));
+    let app = router(sources, forks, chats, token.clone());
     Studio {
         folder,
         app,
@@ -258,10 +269,10 @@ fn evaluations() -> Studio {
     }
     let sources = Sources::new(What::Runs(runs), folder.path().join("cache"));
     let token = Token::new(80);
-    let (sources, chats) = (Arc::new(sources), chats(folder.path()));
+    let (forks, chats) = (forks(folder.path()), chats(folder.path()));
     Studio {
         folder,
-        app: router(sources, Arc::new(Forks::new()), chats, token.clone()),
+        app: router(Arc::new(sources), forks, chats, token.clone()),
         token,
         file: Digest::of_bytes(b""),
     }

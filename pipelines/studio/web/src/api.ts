@@ -1,7 +1,7 @@
 /** Asks the server. `types.ts` has the types of its answers. */
 
 import type {
-  ChatList, ChatRequest, ChatView, Comparison, DatasetStatistics, Facet, FileView, ForkRequest, ForkView, Page, PairView, RecipeView, Results,
+  AgentList, ChatList, ChatRequest, ChatView, Comparison, ContinueRequest, DatasetStatistics, Facet, FileView, ForkRequest, ForkView, Page, PairView, RecipeView, Results,
   Review, ReviewSummary, SaveRequest, SourceInfo, TrainingRun, View, WrittenTurn,
 } from "./types";
 
@@ -66,6 +66,12 @@ export const fork = (id: string) => json<ForkView>(`/api/forks/${id}`);
 /** Sends turns; `after` is the number of turns that the person has seen. */
 export const sendTurns = (id: string, after: number, turns: WrittenTurn[]) =>
   json<ForkView>(`/api/forks/${id}/turns`, sending("POST", { after, turns }));
+/** The agents that can continue an edit. */
+export const agents = () => json<AgentList>("/api/agents");
+/** Lets a model write the next turns of an edit. */
+export const continueFork = (id: string, request: ContinueRequest) =>
+  json<ForkView>(`/api/forks/${id}/continue`, sending("POST", request));
+export const stopFork = (id: string) => json<ForkView>(`/api/forks/${id}/stop`, sending("POST", {}));
 /** Saves an edit; when the promise is fulfilled, it is on the disk. */
 export const saveFork = (id: string, what: SaveRequest) =>
   json<ForkView>(`/api/forks/${id}/save`, sending("POST", what));

@@ -1,6 +1,13 @@
 // The answers of the server, generated from the types in pipelines/studio/src. After a change there, run:
 //   UPDATE_TYPES=1 cargo test -p pybench-studio --lib types
 
+export interface AgentList {
+  agents: string[];
+  problem: string;
+}
+
+export type AuthorKind = "human" | "recorded" | "model";
+
 export interface CellView {
   code: string | null;
   outputs: OutputView[];
@@ -76,6 +83,25 @@ export interface Comparison {
   tasks: TaskPair[];
 }
 
+export interface ContinuationView {
+  agent: string;
+  model: string;
+  working: boolean;
+  reply: string;
+  turns: number;
+  tokens: number;
+  micro_usd: number | null;
+  note: string;
+}
+
+export interface ContinueRequest {
+  after: number;
+  agent: string;
+  turns: number;
+  tokens: number;
+  usd: number | null;
+}
+
 export interface Curve {
   name: string;
   points: [number, number][];
@@ -115,6 +141,7 @@ export interface EditInfo {
   saved_at: number;
   repair: boolean;
   pair: boolean;
+  models: string[];
 }
 
 export type EntryKind = "measured" | "baseline" | "published";
@@ -185,6 +212,8 @@ export interface ForkView {
   problem: string;
   turns: TurnView[];
   written: WrittenTurn[];
+  authors: TurnAuthor[];
+  continuation: ContinuationView | null;
   recorded: WrittenTurn[];
   outputs: FileView[];
   verdict: Verdict | null;
@@ -429,6 +458,11 @@ export interface TrainingRun {
   evaluations: EvaluationPoint[];
 }
 
+export interface TurnAuthor {
+  kind: AuthorKind;
+  model: string;
+}
+
 export interface TurnDifference {
   text: boolean;
   code: boolean;
@@ -475,6 +509,7 @@ export type Winner = "a" | "b" | "neither" | "unknown";
 
 export interface WrittenTurn {
   recorded: number | null;
+  model: string | null;
   text: string;
   cells: string[];
 }
