@@ -70,6 +70,9 @@ pub(super) fn shown(opened: &Opened, number: &str, turn: u64) -> Result<View, Ap
     };
     let mut view = found.ok_or_else(|| no_trajectory(number))?;
     view.mark_missing(|id| opened.has(id));
+    if let Some(price) = opened.prices.get(&view.row.teacher) {
+        view.add_costs(price);
+    }
     match opened.run() {
         Ok(folder) => {
             view.reviews = review::read_of(folder, &view.row.id)?;

@@ -85,6 +85,9 @@ export function follow(event: MouseEvent, to: string) {
   place.go(to);
 }
 
+/** Millionths of a US dollar, as text. */
+export const dollars = (micro: number) => `$${(micro / 1e6).toFixed(micro < 10_000 ? 5 : micro < 1e6 ? 4 : 2)}`;
+
 /** Whether a key was typed into a field, or is part of a shortcut of the browser. */
 export const isTyping = (event: KeyboardEvent) =>
   event.metaKey || event.ctrlKey || event.altKey ||

@@ -269,6 +269,7 @@ export type OutputView = { type: "text"; text: string } | { type: "stderr"; text
 export interface Page {
   total: number;
   rows: Row[];
+  edited: number[];
 }
 
 export interface PairAgreement {
@@ -365,6 +366,7 @@ export interface Row {
   error: string;
   turns: number;
   tokens: number;
+  micro_usd: number | null;
   query: string;
 }
 
@@ -475,6 +477,7 @@ export interface TurnView {
   cells: CellView[];
   prompt_tokens: number | null;
   completion_tokens: number | null;
+  micro_usd: number | null;
   trained: boolean;
 }
 
