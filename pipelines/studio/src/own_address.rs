@@ -32,7 +32,8 @@ fn data_address(uri: &Uri) -> Option<Uri> {
     let path = match uri.path() {
         "/" => "/api/data".to_owned(),
         "/chat" => "/api/chats".to_owned(),
-        path @ ("/compare" | "/compare/pair" | "/results" | "/results/training") => {
+        path @ ("/compare" | "/compare/matrix" | "/compare/pair" | "/results"
+        | "/results/training") => {
             format!("/api{path}")
         }
         path if path.starts_with("/data/") => format!("/api{path}"),

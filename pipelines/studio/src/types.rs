@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use crate::align::PairView;
 use crate::chat::view::{ChatList, ChatRequest, ChatView};
 use crate::compare::Comparison;
+use crate::compare::matrix::Matrix;
 use crate::edit::continuation::ContinueRequest;
 use crate::edit::fork::ForkView;
 use crate::edit::models::AgentList;
@@ -38,6 +39,7 @@ fn typescript() -> String {
     generator.subschema_for::<Facet>();
     generator.subschema_for::<View>();
     generator.subschema_for::<Comparison>();
+    generator.subschema_for::<Matrix>();
     generator.subschema_for::<PairView>();
     generator.subschema_for::<Review>();
     generator.subschema_for::<ReviewSummary>();

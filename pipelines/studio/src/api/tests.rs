@@ -340,6 +340,8 @@ async fn evaluations_are_listed_shown_and_compared() {
     assert_eq!(json!(counts), json!([3, 2, 1, 0]));
     assert!((compared["p"].as_f64().unwrap() - 1.0).abs() < 1e-12);
     assert_eq!(compared["tasks"][0]["task"], "s/2");
+    let matrix = studio.json("/api/compare/matrix?a=x&c=y").await;
+    assert_eq!(matrix["pairs"][0]["a_better"], 1);
     let pair = studio
         .json("/api/compare/pair?a=x&a_number=1&b=y&b_number=2")
         .await;
@@ -354,6 +356,8 @@ async fn evaluations_are_listed_shown_and_compared() {
             StatusCode::BAD_REQUEST,
         ),
         ("/api/compare?a=x&b=y&c=z", StatusCode::BAD_REQUEST),
+        ("/api/compare/matrix?a=x", StatusCode::BAD_REQUEST),
+        ("/api/compare/matrix?a=x&b=nothing", StatusCode::NOT_FOUND),
         (
             "/api/compare/pair?a=x&a_number=1&b=y",
             StatusCode::BAD_REQUEST,

@@ -1,7 +1,7 @@
 /** Asks the server. `types.ts` has the types of its answers. */
 
 import type {
-  AgentList, ChatList, ChatRequest, ChatView, Comparison, ContinueRequest, DatasetStatistics, Facet, FileView, ForkRequest, ForkView, Page, PairView, RecipeView, Results,
+  AgentList, ChatList, ChatRequest, ChatView, Comparison, ContinueRequest, DatasetStatistics, Facet, FileView, ForkRequest, ForkView, Matrix, Page, PairView, RecipeView, Results,
   Review, ReviewSummary, SaveRequest, SourceInfo, TrainingRun, View, WrittenTurn,
 } from "./types";
 
@@ -50,6 +50,7 @@ export const fileAddress = (name: string, file: FileView) =>
 export const head = async (name: string, file: FileView, bytes: number) =>
   (await ask(`${fileAddress(name, file)}&head=${bytes}`)).text();
 export const comparison = (query: URLSearchParams) => json<Comparison>(`/api/compare?${query}`);
+export const matrix = (query: URLSearchParams) => json<Matrix>(`/api/compare/matrix?${query}`);
 export const pair = (query: URLSearchParams) => json<PairView>(`/api/compare/pair?${query}`);
 export const reviews = (name: string) => json<ReviewSummary>(`${of(name)}/reviews`);
 

@@ -1,7 +1,7 @@
 /** Where the app is: the path, and the filters of the list in the query. Both are the browser's address. */
 
 interface Open {
-  page: "data" | "review" | "edit" | "compare" | "pair" | "chat" | "results" | "training" | "recipe" | "statistics";
+  page: "data" | "review" | "edit" | "compare" | "matrix" | "pair" | "chat" | "results" | "training" | "recipe" | "statistics";
   name: string;
   number: number;
   turn: number;
@@ -26,6 +26,7 @@ class Place {
   /** The open page, the name of its run or dataset, the number of its trajectory, and the turn or the edit of that. */
   get open(): Open {
     if (this.path === "/compare") return { ...NOWHERE, page: "compare" };
+    if (this.path === "/compare/matrix") return { ...NOWHERE, page: "matrix" };
     if (this.path === "/compare/pair") return { ...NOWHERE, page: "pair" };
     if (this.path === "/results") return { ...NOWHERE, page: "results" };
     if (this.path === "/results/training") return { ...NOWHERE, page: "training" };

@@ -248,6 +248,31 @@ export interface LeaderboardEntry {
   note: string;
 }
 
+export interface Matrix {
+  measure: Measure;
+  measures: Measure[];
+  sides: SideSummary[];
+  compared: number;
+  pairs: PairTest[];
+  total: number;
+  tasks: MatrixTask[];
+}
+
+export interface MatrixCell {
+  number: number;
+  attempts: number;
+  results: number;
+  passed: number;
+}
+
+export interface MatrixTask {
+  task: string;
+  category: string;
+  query: string;
+  differs: boolean;
+  cells: (MatrixCell | null)[];
+}
+
 export type Measure = "verdict" | "strict" | "fixed" | "upstream";
 
 export interface Mismatch {
@@ -279,6 +304,16 @@ export interface PairAgreement {
   agree: number;
   kappa: number | null;
   interval: [number, number] | null;
+}
+
+export interface PairTest {
+  a: number;
+  b: number;
+  compared: number;
+  a_better: number;
+  b_better: number;
+  p: number;
+  p_holm: number;
 }
 
 export interface PairView {
