@@ -2,6 +2,7 @@
 
 mod comparison;
 mod reviews;
+mod task_reviews;
 #[cfg(test)]
 mod tests;
 mod trajectory;
@@ -41,6 +42,7 @@ pub(crate) fn router(
         .merge(recipe_view::router())
         .merge(results::router())
         .merge(reviews::router())
+        .merge(task_reviews::router())
         .merge(trajectory::router())
         .route("/api/data", get(list))
         .route("/api/data/{name}", get(page))

@@ -23,6 +23,7 @@ use crate::review::{Review, ReviewSummary};
 use crate::runs::SourceInfo;
 use crate::saved_edits::SaveRequest;
 use crate::status::RunStatus;
+use crate::task_review::TaskQueue;
 use crate::view::View;
 
 const HEAD: &str = "\
@@ -43,6 +44,7 @@ fn typescript() -> String {
     generator.subschema_for::<PairView>();
     generator.subschema_for::<Review>();
     generator.subschema_for::<ReviewSummary>();
+    generator.subschema_for::<TaskQueue>();
     generator.subschema_for::<ForkRequest>();
     generator.subschema_for::<ForkView>();
     generator.subschema_for::<AgentList>();

@@ -2,7 +2,7 @@
 
 import type {
   AgentList, ChatList, ChatRequest, ChatView, Comparison, ContinueRequest, DatasetStatistics, Facet, FileView, ForkRequest, ForkView, Matrix, Page, PairView, RecipeView, Results,
-  Review, ReviewSummary, SaveRequest, SourceInfo, TrainingRun, View, WrittenTurn,
+  Review, ReviewSummary, SaveRequest, SourceInfo, TaskQueue, TaskReview, TrainingRun, View, WrittenTurn,
 } from "./types";
 
 /** Asks the server; throws its message if it refuses. */
@@ -102,6 +102,12 @@ export const exportAddress = (id: string, form: "notebook" | "json" | "html") =>
 /** Ends the session of a conversation, also while the page is left. */
 export const leaveChat = (id: string) =>
   void fetch(ofChat(id), { ...sending("DELETE", {}), keepalive: true }).catch(() => {});
+
+/** The tasks of a run, before they are solved. */
+export const tasks = (name: string, query: URLSearchParams) => json<TaskQueue>(`${of(name)}/tasks?${query}`);
+/** Saves a decision on a task; when the promise is fulfilled, it is on the disk. */
+export const saveTaskReview = (name: string, id: string, review: TaskReview) =>
+  json<TaskReview>(`${of(name)}/tasks/${id}/review`, sending("PUT", review));
 
 /** Saves a decision; when the promise is fulfilled, it is on the disk. */
 export const saveReview = (name: string, number: number, review: Review) =>

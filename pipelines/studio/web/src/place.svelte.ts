@@ -1,7 +1,7 @@
 /** Where the app is: the path, and the filters of the list in the query. Both are the browser's address. */
 
 interface Open {
-  page: "data" | "review" | "edit" | "compare" | "matrix" | "pair" | "chat" | "results" | "training" | "recipe" | "statistics";
+  page: "data" | "review" | "edit" | "compare" | "matrix" | "pair" | "chat" | "results" | "training" | "recipe" | "statistics" | "tasks";
   name: string;
   number: number;
   turn: number;
@@ -34,7 +34,7 @@ class Place {
     const chat = /^\/chat\/([0-9a-f]+)$/.exec(this.path);
     if (chat?.[1]) return { ...NOWHERE, page: "chat", name: chat[1] };
     const found = /^\/(data|review|edit)\/([^/]+)(?:\/(\d+)(?:\/(\d+)|\/edits\/([0-9a-f]+))?)?\/?$/.exec(this.path);
-    const about = /^\/data\/([^/]+)\/(recipe|statistics)\/?$/.exec(this.path);
+    const about = /^\/data\/([^/]+)\/(recipe|statistics|tasks)\/?$/.exec(this.path);
     try {
       if (about) return { ...NOWHERE, page: about[2] as Open["page"], name: decodeURIComponent(about[1] ?? "") };
       return {

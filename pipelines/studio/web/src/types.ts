@@ -467,6 +467,8 @@ export interface StageView {
   last_minute: number | null;
 }
 
+export type TaskDecision = "accept" | "change" | "reject";
+
 export interface TaskPair {
   task: string;
   category: string;
@@ -476,6 +478,23 @@ export interface TaskPair {
   b: TaskSide;
 }
 
+export interface TaskQueue {
+  total: number;
+  undecided: number;
+  accepted: number;
+  changed: number;
+  rejected: number;
+  tasks: TaskView[];
+}
+
+export interface TaskReview {
+  reviewer: string;
+  decision: TaskDecision;
+  query: string;
+  makes: string[];
+  comment: string;
+}
+
 export interface TaskSide {
   number: number;
   attempts: number;
@@ -483,6 +502,20 @@ export interface TaskSide {
   passed: number;
   turns: number;
   tokens: number;
+}
+
+export interface TaskView {
+  number: number;
+  id: string;
+  category: string;
+  keyword: string;
+  language: string;
+  query: string;
+  files: string[];
+  outputs: string[];
+  reference: string;
+  checks: string;
+  review: TaskReview | null;
 }
 
 export interface TrainingRun {
