@@ -1,6 +1,7 @@
 //! The routes. Each page of the app has one, which answers JSON.
 
 mod comparison;
+pub(crate) mod retries;
 mod reviews;
 mod task_reviews;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub(crate) fn router(
         .merge(live::router())
         .merge(recipe_view::router())
         .merge(results::router())
+        .merge(retries::router())
         .merge(reviews::router())
         .merge(task_reviews::router())
         .merge(trajectory::router())

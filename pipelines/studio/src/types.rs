@@ -7,6 +7,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
 use crate::align::PairView;
+use crate::api::retries::RetriedUnits;
 use crate::chat::view::{ChatList, ChatRequest, ChatView};
 use crate::compare::Comparison;
 use crate::compare::matrix::Matrix;
@@ -51,6 +52,7 @@ fn typescript() -> String {
     generator.subschema_for::<ContinueRequest>();
     generator.subschema_for::<SaveRequest>();
     generator.subschema_for::<RunStatus>();
+    generator.subschema_for::<RetriedUnits>();
     generator.subschema_for::<RecipeView>();
     generator.subschema_for::<Results>();
     generator.subschema_for::<TrainingRun>();

@@ -591,6 +591,50 @@ async fn recipes_status_and_results_are_answered() {
 }
 
 #[tokio::test]
+async fn failed_units_are_retried_by_stage_and_kind() {
+    use pybench_run::{Failure, FailureKind, Journal};
+    let studio = evaluations();
+    let run = studio.folder.path().join("runs/x");
+    let journal = Journal::open(&run.join("journal.sqlite")).unwrap();
+    journal.enqueue("rollout", ["a", "b"]).unwrap();
+    for (item, kind) in [("a", FailureKind::Item), ("b", FailureKind::Endpoint)] {
+        let failure = Failure::new(kind, "broken");
+        journal.fail("rollout", item, &failure, true).unwrap();
+    }
+    let bearer = format!("Bearer {}", studio.token.text());
+    let retry = async |kind: &str| {
+        let body = json!({"stage": "rollout", "kind": kind}).to_string();
+        let request = Request::post("/api/data/x/retry")
+            .header("authorization", &bearer)
+            .header("content-type", "application/json")
+            .body(Body::from(body))
+            .unwrap();
+        let response = studio.app.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        (
+            status,
+            serde_json::from_slice::<Value>(&body).unwrap_or_default(),
+        )
+    };
+    let (status, answer) = retry("endpoint").await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert_eq!(answer[0]["units"], 1);
+    // It is pending; the other one failed in another way.
+    assert_eq!(retry("endpoint").await.0, StatusCode::CONFLICT);
+    assert_eq!(
+        journal
+            .failures()
+            .unwrap()
+            .iter()
+            .filter(|one| one.last)
+            .count(),
+        1
+    );
+    assert!(retry("nothing").await.0.is_client_error());
+}
+
+#[tokio::test]
 async fn events_follow_the_list_of_runs() {
     use futures::StreamExt as _;
     let studio = evaluations();

@@ -2,7 +2,7 @@
 
 import type {
   AgentList, ChatList, ChatRequest, ChatView, Comparison, ContinueRequest, DatasetStatistics, Facet, FileView, ForkRequest, ForkView, Matrix, Page, PairView, RecipeView, Results,
-  Review, ReviewSummary, SaveRequest, SourceInfo, TaskQueue, TaskReview, TrainingRun, View, WrittenTurn,
+  RetriedUnits, Review, ReviewSummary, SaveRequest, SourceInfo, TaskQueue, TaskReview, TrainingRun, View, WrittenTurn,
 } from "./types";
 
 /** Asks the server; throws its message if it refuses. */
@@ -103,6 +103,9 @@ export const exportAddress = (id: string, form: "notebook" | "json" | "html") =>
 export const leaveChat = (id: string) =>
   void fetch(ofChat(id), { ...sending("DELETE", {}), keepalive: true }).catch(() => {});
 
+/** Makes the failed units of a stage and kind pending again. */
+export const retryUnits = (name: string, stage: string, kind: string) =>
+  json<RetriedUnits[]>(`${of(name)}/retry`, sending("POST", { stage, kind }));
 /** The tasks of a run, before they are solved. */
 export const tasks = (name: string, query: URLSearchParams) => json<TaskQueue>(`${of(name)}/tasks?${query}`);
 /** Saves a decision on a task; when the promise is fulfilled, it is on the disk. */

@@ -358,6 +358,12 @@ export interface Results {
   problems: string[];
 }
 
+export interface RetriedUnits {
+  stage: string;
+  units: number;
+  offered: boolean;
+}
+
 export type Retry = "pending" | "command" | "flag";
 
 export interface Review {
