@@ -1,6 +1,7 @@
 //! The routes. Each page of the app has one, which answers JSON.
 
 mod comparison;
+mod openapi;
 pub(crate) mod retries;
 mod reviews;
 mod task_reviews;
@@ -40,6 +41,7 @@ pub(crate) fn router(
         .merge(chat::routes::router().with_state::<Studio>(chats))
         .merge(comparison::router())
         .merge(live::router())
+        .merge(openapi::router())
         .merge(recipe_view::router())
         .merge(results::router())
         .merge(retries::router())

@@ -18,7 +18,7 @@ const DEFAULT_PAGE: u64 = 100;
 const MAX_PAGE: u64 = 500;
 
 /// What is asked of a comparison.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CompareQuery {
     /// Names of the two runs; they may be the same, with two models.

@@ -89,7 +89,7 @@ const FACETS: [&str; 14] = [
 ];
 
 /// What is asked of the list.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ListQuery {
     /// Number of rows before the page.

@@ -23,7 +23,7 @@ const MAX_COMMENT: usize = 10_000;
 const MAX_NAMES: usize = 100;
 
 /// What is asked of the tasks.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct TaskQuery {
     /// Number of tasks before the page.

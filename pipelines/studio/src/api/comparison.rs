@@ -6,6 +6,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::routing::get;
 use axum::{Json, Router};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::trajectory::shown;
@@ -58,8 +59,8 @@ async fn several(
 }
 
 /// Two trajectories: names of their runs, and their numbers. The page has the filters of the comparison beside them.
-#[derive(Deserialize)]
-struct PairQuery {
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct PairQuery {
     a: String,
     a_number: u64,
     b: String,

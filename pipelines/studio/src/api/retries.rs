@@ -24,10 +24,12 @@ pub(super) fn router() -> Router<Studio> {
 }
 
 /// Which failed units are retried.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct RetryRequest {
+pub(super) struct RetryRequest {
     stage: String,
+    /// `item`, `interpreter`, `endpoint`, `budget`, `replay` or `internal`.
+    #[schemars(with = "String")]
     kind: FailureKind,
 }
 

@@ -496,6 +496,58 @@ async fn only_own_pages_and_programs_with_the_token_can_write() {
     assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
 }
 
+/// Sends a request with these headers and an empty object.
+async fn status_of(
+    studio: &Studio,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> StatusCode {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Body::from("{}")).unwrap();
+    studio.app.clone().oneshot(request).await.unwrap().status()
+}
+
+#[tokio::test]
+async fn every_route_needs_the_token_and_every_write_the_own_origin() {
+    let studio = evaluations();
+    let secret = studio.token.text();
+    let bearer = format!("Bearer {secret}");
+    let cookie = format!("pybench_studio_80={secret}");
+    let json_type = ("content-type", "application/json");
+    let of_other_page = [
+        ("host", "127.0.0.1:80"),
+        ("origin", "http://evil.example"),
+        ("cookie", &*cookie),
+        json_type,
+    ];
+    let program = [("authorization", &*bearer), json_type];
+    let operations = openapi::operations();
+    for operation in &operations {
+        let parts = operation.path.split('/');
+        let parts = parts.map(|part| if part.starts_with('{') { "x" } else { part });
+        let path = parts.collect::<Vec<_>>().join("/");
+        for method in ["get", "post", "put", "delete"] {
+            let what = format!("{method} {path}");
+            let name = method.to_uppercase();
+            let status = status_of(&studio, &name, &path, &[json_type]).await;
+            assert_eq!(status, StatusCode::UNAUTHORIZED, "{what}");
+            if method != "get" {
+                let status = status_of(&studio, &name, &path, &of_other_page).await;
+                assert_eq!(status, StatusCode::FORBIDDEN, "{what}");
+            }
+            let mut known = operations.iter();
+            let is_known = known.any(|one| (one.path, one.method) == (operation.path, method));
+            let status = status_of(&studio, &name, &path, &program).await;
+            let refused = status == StatusCode::METHOD_NOT_ALLOWED;
+            assert_eq!(refused, !is_known, "{what}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn datasets_take_no_decisions() {
     let dataset = studio();

@@ -11,7 +11,7 @@ use super::{Attempts, DEFAULT_PAGE, MAX_PAGE, Measure, SideSummary, by_task, sid
 use crate::index::Index;
 
 /// What is asked of a matrix. Sides without a name are left out.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct MatrixQuery {
     pub(crate) a: String,

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use pybench_run::RunError;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -111,9 +112,9 @@ async fn close(State(forks): State<Arc<Forks>>, Path(id): Path<String>) -> Json<
 }
 
 /// Turns for an edit.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Turns {
+pub(crate) struct Turns {
     /// Number of turns that the sender has seen.
     after: usize,
     turns: Vec<WrittenTurn>,
