@@ -71,6 +71,10 @@ mod tests {
                 Some("/api/data/d/recipe?beside=e"),
             ),
             ("/compare?a=d&b=d", Some("/api/compare?a=d&b=d")),
+            (
+                "/compare/matrix?a=d&c=e",
+                Some("/api/compare/matrix?a=d&c=e"),
+            ),
             ("/results/training", Some("/api/results/training")),
             ("/chat", Some("/api/chats")),
             ("/chat/0f", Some("/api/chats/0f")),
