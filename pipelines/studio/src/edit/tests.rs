@@ -12,6 +12,7 @@ use pybench_interpreter::{
 };
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
 use pybench_run::{ContentStore, ExitCode, Failure, Filter, Journal, Price, RunError};
+use pybench_testing::endpoint::{Answer, Endpoint};
 use pybench_testing::task::task;
 use pybench_types::human_edit::{AuthorKind, HUMAN_EDITED, Lineage};
 use pybench_types::observation::{Observation, Output};
@@ -187,7 +188,7 @@ impl Bench {
         let what = What::Runs(folder.path().join("runs"));
         let place = ModelPlace {
             root: folder.path().to_owned(),
-            recipe: folder.path().join("no-recipe.toml"),
+            recipe: folder.path().join("agents.toml"),
             runs_dir: folder.path().join("no-runs"),
             replies: folder.path().join("replies"),
         };
@@ -635,4 +636,48 @@ fn limits_of_a_model_are_checked() {
         let error = by_model(&[], &request).err().map(text_of).unwrap();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_of_the_recipe_goes_on_in_the_format_of_the_recorded_trajectory() {
+    let endpoint = Endpoint::start(|request| async move {
+        let has_seen = request["messages"].to_string().contains("better 2");
+        let answer = if has_seen { "2" } else { "unseen" };
+        Answer::Content(FORMAT.write_answer(answer))
+    })
+    .await;
+    let bench = Bench::new(LONG);
+    let recipe = format!(
+        "name = 't'\n[agents.m]\nkind = 'openai'\nmodel = 'm'\nbase_url = '{}'\n[rollout]\nformat = 'tools'\n",
+        endpoint.base_url()
+    );
+    std::fs::write(bench.folder.path().join("agents.toml"), recipe).unwrap();
+    assert_eq!(bench.forks.models().list().agents, ["m"]);
+    let turns = vec![cell("I count again.", "better")];
+    let fork = bench.begin(bench.plan(2, ""), turns).unwrap().unwrap();
+    until(&fork, Phase::Waiting).await;
+    let request = |agent: &str| ContinueRequest {
+        after: 1,
+        agent: agent.into(),
+        usd: None,
+        ..one_turn()
+    };
+    let unknown = bench.forks.continue_by(&fork, &request("n")).await;
+    assert!(text_of(unknown.unwrap_err()).contains("(agents: m)"));
+    // The price of the model is unknown.
+    let paid = ContinueRequest {
+        usd: Some(1.0),
+        ..request("m")
+    };
+    let refused = bench.forks.continue_by(&fork, &paid).await;
+    assert!(text_of(refused.unwrap_err()).contains("`usd`"));
+    bench.forks.continue_by(&fork, &request("m")).await.unwrap();
+    until(&fork, Phase::Checked).await;
+    let view = fork.view();
+    assert!(view.verdict.unwrap().accepted);
+    let shown = view.continuation.unwrap();
+    assert_eq!(
+        (shown.turns, shown.micro_usd, shown.working),
+        (1, None, false)
+    );
 }
