@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pybench_chat::live::Stop;
 use pybench_chat::settings::Settings;
+use pybench_eval::run::AgentChoice;
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply, ReplyWatcher, token_bound};
 use pybench_run::{BudgetCap, Price, RunError};
 use pybench_types::trajectory::{Sampling, Usage};
@@ -54,6 +55,8 @@ pub(crate) struct ContinuationView {
 /// A model that writes the next turns of an edit.
 pub(crate) struct Continuation {
     agent: String,
+    /// Name of the model, as edits and rows have it.
+    name: String,
     model: Arc<dyn ChatModel>,
     sampling: Sampling,
     max_turns: u32,
@@ -84,6 +87,7 @@ impl Continuation {
         let lower = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
         Ok(Self {
             agent: settings.label.clone(),
+            name: public_name(settings, model.as_ref()),
             sampling: settings.rollout.sampling.clone(),
             max_turns: request.turns,
             cap: BudgetCap {
@@ -96,9 +100,9 @@ impl Continuation {
         })
     }
 
-    /// Name of the model.
+    /// Name of the model, as edits and rows have it.
     pub(crate) fn model(&self) -> &str {
-        self.model.name()
+        &self.name
     }
 
     /// Maximum number of turns.
@@ -222,7 +226,7 @@ impl Continuation {
         let progress = self.lock();
         ContinuationView {
             agent: self.agent.clone(),
-            model: self.model().to_owned(),
+            model: self.name.clone(),
             working,
             reply: progress.reply.clone(),
             turns: progress.turns,
@@ -234,6 +238,14 @@ impl Continuation {
 
     fn lock(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The name of a model, or of its agent if the model is a path on this machine, which must not reach a dataset.
+fn public_name(settings: &Settings, model: &dyn ChatModel) -> String {
+    match settings.agent {
+        AgentChoice::Checkpoint { .. } | AgentChoice::Gguf { .. } => settings.label.clone(),
+        _ => model.name().to_owned(),
     }
 }
 
@@ -280,4 +292,39 @@ fn check_limits(request: &ContinueRequest, has_price: bool) -> Result<BudgetCap,
         micro_usd,
         tokens: Some(request.tokens),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    struct Local;
+
+    #[async_trait::async_trait]
+    impl ChatModel for Local {
+        fn name(&self) -> &str {
+            "checkpoint:/home/ann/model"
+        }
+        fn price(&self) -> Option<Price> {
+            None
+        }
+        async fn reply(&self, _: &ChatRequest<'_>) -> Result<Reply, ChatError> {
+            Err(ChatError::Timeout)
+        }
+    }
+
+    #[test]
+    fn paths_of_this_machine_are_in_no_name() {
+        let of = |agent: serde_json::Value| {
+            let settings = json!({"label": "mine", "agent": agent});
+            public_name(&serde_json::from_value(settings).unwrap(), &Local)
+        };
+        let path = "/home/ann/model";
+        assert_eq!(of(json!({"kind": "checkpoint", "model": path})), "mine");
+        assert_eq!(of(json!({"kind": "gguf", "model": path})), "mine");
+        let endpoint = json!({"kind": "openai", "model": "m", "base_url": "http://h/v1"});
+        assert_eq!(of(endpoint), Local.name());
+    }
 }

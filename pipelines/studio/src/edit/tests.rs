@@ -508,7 +508,8 @@ fn one_turn() -> ContinueRequest {
 }
 
 fn by_model(replies: &[String], request: &ContinueRequest) -> Result<Continuation, RunError> {
-    let settings = json!({"label": "a", "agent": {"kind": "gguf", "model": "m.gguf"}});
+    let agent = json!({"kind": "openai", "model": "m", "base_url": "http://h/v1"});
+    let settings = json!({"label": "a", "agent": agent});
     let settings = serde_json::from_value(settings).unwrap();
     let replies = replies.iter().cloned().collect();
     Continuation::new(&settings, Arc::new(Scripted(Mutex::new(replies))), request)
