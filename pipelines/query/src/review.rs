@@ -44,6 +44,7 @@ pub enum Decision {
     Reject,
 }
 
+/// A decision with the task that it makes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReviewLine {
@@ -220,11 +221,75 @@ fn decisions(journal: &Journal) -> Result<HashMap<Digest, ReviewLine>, RunError>
     lines.collect()
 }
 
-fn written(context: &RunContext) -> Result<Vec<Task>, RunError> {
-    let root = context.folder.root();
+fn written(root: &Path) -> Result<Vec<Task>, RunError> {
     match WRITTEN.exists(root) {
         true => WRITTEN.read_all(root),
         false => TASKS.read_all(root),
+    }
+}
+
+/// The tasks of the run in `root` before review, in order, each with the decision on it.
+///
+/// # Errors
+/// [`RunError::BadInput`] if the run has no tasks or no journal.
+pub fn tasks(root: &Path) -> Result<Vec<(Task, Option<ReviewLine>)>, RunError> {
+    let tasks = written(root)?;
+    let mut decisions = decisions(&Journal::read_run(root)?)?;
+    let decided = tasks.into_iter().map(|task| {
+        let line = decisions.remove(&task.id);
+        (task, line)
+    });
+    Ok(decided.collect())
+}
+
+/// Decides on a task of the run in `root`, checked as [`import`] checks it, while another process may work on the run.
+/// `change` gets the former decision, or the line of an undecided task. The decision is on the disk when this returns, and
+/// applies when the stage writes its artifact the next time.
+///
+/// # Errors
+/// [`RunError::BadInput`] if there is no such task, or the decision cannot be imported; [`RunError::Conflict`] if the journal
+/// was replaced meanwhile.
+pub fn decide(
+    root: &Path,
+    id: &Digest,
+    change: impl FnOnce(&mut ReviewLine),
+) -> Result<(Task, ReviewLine), RunError> {
+    let tasks = written(root)?;
+    let files = FILES.read_all(root)?;
+    let run = ReviewedRun {
+        tasks: tasks.iter().map(|task| (&task.id, task)).collect(),
+        files: files.iter().map(|file| (&file.id, file)).collect(),
+    };
+    let task = *run.tasks.get(id).ok_or_else(|| {
+        let short = id.short();
+        RunError::BadInput(format!("this run has no task {short}; reload the page"))
+    })?;
+    let key = format!("{DECISION_PREFIX}{id}");
+    let journal = Journal::join_run(root)?;
+    let former = journal.metadata(&key)?;
+    let former: Option<ReviewLine> = former.map(serde_json::from_value).transpose()?;
+    let mut line = former.unwrap_or_else(|| ReviewLine::of(task));
+    change(&mut line);
+    if line.decision == Decision::Accept {
+        line = ReviewLine {
+            about: line.about,
+            note: line.note,
+            ..ReviewLine::of(task)
+        };
+    }
+    if let Some(problem) = line.problem(task, &run) {
+        return Err(RunError::BadInput(problem));
+    }
+    let value = serde_json::to_value(&line)?;
+    journal.set_metadata_synced(&key, &value)?;
+    // A run that is started over has another journal, and one that is being moved is refused.
+    match Journal::join_run(root)?.metadata(&key)? {
+        Some(saved) if saved == value => Ok((task.clone(), line)),
+        _ => Err(RunError::Conflict(
+            "the decision was not saved: the run was started over, or somebody decided on the same task at this moment; reload \
+             the page and decide again"
+                .to_owned(),
+        )),
     }
 }
 
@@ -233,7 +298,7 @@ fn written(context: &RunContext) -> Result<Vec<Task>, RunError> {
 /// # Errors
 /// [`RunError::BadInput`] if the run has no tasks; errors of writing the file.
 pub fn export(context: &RunContext, path: &Path) -> Result<String, RunError> {
-    let tasks = written(context)?;
+    let tasks = written(context.folder.root())?;
     let decisions = decisions(context.folder.journal())?;
     let mut lines = String::new();
     for task in &tasks {
@@ -256,7 +321,7 @@ pub fn export(context: &RunContext, path: &Path) -> Result<String, RunError> {
 /// # Errors
 /// [`RunError::BadInput`] lists every line that cannot be imported, and how to fix it.
 pub fn import(context: &RunContext, path: &Path) -> Result<String, RunError> {
-    let tasks = written(context)?;
+    let tasks = written(context.folder.root())?;
     let files = FILES.read_all(context.folder.root())?;
     let run = ReviewedRun {
         tasks: tasks.iter().map(|task| (&task.id, task)).collect(),
@@ -415,6 +480,46 @@ mod tests {
             ..run
         };
         assert!(other.unknown(&ReviewLine::of(&task), &task).is_empty());
+    }
+
+    #[test]
+    fn decisions_of_a_page_are_checked_as_imported_ones_and_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let task = Task {
+            query: "Print the mean.".to_owned(),
+            ..pybench_testing::task::task()
+        };
+        let line = |value: &Task| serde_json::to_string(value).unwrap() + "\n";
+        std::fs::write(WRITTEN.path(root), line(&task)).unwrap();
+        std::fs::write(FILES.path(root), "").unwrap();
+        Journal::open(&root.join("journal.sqlite")).unwrap();
+        let word = |decision: Decision, query: &str| {
+            decide(root, &task.id, |line| {
+                line.decision = decision;
+                line.query = query.to_owned();
+                line.note = "n".to_owned();
+            })
+        };
+        let refused =
+            |decision: Decision, query: &str| word(decision, query).unwrap_err().to_string();
+        assert!(refused(Decision::Change, "").contains("query"));
+        assert!(refused(Decision::Change, &task.query).contains("nothing was edited"));
+        assert!(tasks(root).unwrap()[0].1.is_none());
+        let (_, changed) = word(Decision::Change, "Print the median.").unwrap();
+        assert_eq!(
+            tasks(root).unwrap(),
+            [(task.clone(), Some(changed.clone()))]
+        );
+        assert_eq!(changed.apply(&task).unwrap().query, "Print the median.");
+        // Accepted, the task is as it was written.
+        let (_, accepted) = word(Decision::Accept, "Print nothing.").unwrap();
+        assert_eq!(
+            (&*accepted.query, &*accepted.note),
+            ("Print the mean.", "n")
+        );
+        let other = decide(root, &Digest::of_bytes(b"x"), |_| ()).unwrap_err();
+        assert!(other.to_string().contains("no task"), "{other}");
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The routes. Each page of the app has one, which answers JSON.
 
 mod comparison;
+mod openapi;
+pub(crate) mod retries;
 mod reviews;
+mod task_reviews;
 #[cfg(test)]
 mod tests;
 mod trajectory;
@@ -38,9 +41,12 @@ pub(crate) fn router(
         .merge(chat::routes::router().with_state::<Studio>(chats))
         .merge(comparison::router())
         .merge(live::router())
+        .merge(openapi::router())
         .merge(recipe_view::router())
         .merge(results::router())
+        .merge(retries::router())
         .merge(reviews::router())
+        .merge(task_reviews::router())
         .merge(trajectory::router())
         .route("/api/data", get(list))
         .route("/api/data/{name}", get(page))

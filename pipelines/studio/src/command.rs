@@ -19,6 +19,7 @@ use crate::assets;
 use crate::chat::chats::{ChatPlace, Chats};
 use crate::desktop;
 use crate::edit::forks::Forks;
+use crate::edit::models::ModelPlace;
 use crate::export::{self, ExportArgs};
 use crate::remote;
 use crate::sources::{Sources, What};
@@ -143,7 +144,8 @@ async fn serve(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
     };
     let watchers = sources.watchers().clone();
     let chats = Arc::new(Chats::new(chat_place(args)));
-    let router = router(sources, Arc::new(Forks::new()), chats.clone(), token);
+    let forks = Arc::new(Forks::new(model_place(args)));
+    let router = router(sources, forks, chats.clone(), token);
     let stop = async move {
         process.interrupt.wait(Urgency::Finish).await;
         // The server waits for all answers, and pages that follow a run or wait for a reply get one without an end.
@@ -164,6 +166,17 @@ fn chat_place(args: &StudioArgs) -> ChatPlace {
         recipe: args.chat_recipe.clone(),
         runs_dir,
         root,
+    }
+}
+
+/// The models that can continue an edit: those of conversations.
+fn model_place(args: &StudioArgs) -> ModelPlace {
+    let root = project_root(Path::new("."));
+    ModelPlace {
+        recipe: args.chat_recipe.clone(),
+        runs_dir: runs_dir(args.runs_dir.as_deref(), root.as_deref()),
+        replies: default_cache_dir().join("studio-replies"),
+        root: root.unwrap_or_else(|| PathBuf::from(".")),
     }
 }
 

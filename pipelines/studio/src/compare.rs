@@ -1,5 +1,7 @@
 //! Two runs or evaluations on the same tasks: what each solves, and how likely the difference is by chance.
 
+pub(crate) mod matrix;
+
 use std::collections::HashMap;
 
 use pybench_eval::stats::mcnemar;
@@ -16,7 +18,7 @@ const DEFAULT_PAGE: u64 = 100;
 const MAX_PAGE: u64 = 500;
 
 /// What is asked of a comparison.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CompareQuery {
     /// Names of the two runs; they may be the same, with two models.
@@ -348,7 +350,7 @@ impl<'a> Shared<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::path::Path;
 
     use pybench_show::TrajectorySource;
@@ -357,7 +359,11 @@ mod tests {
     use crate::evaluation::tests::write;
 
     /// The index of an evaluation with these attempts.
-    fn index(folder: &Path, name: &str, attempts: &[(&str, &str, Option<bool>)]) -> Index {
+    pub(crate) fn index(
+        folder: &Path,
+        name: &str,
+        attempts: &[(&str, &str, Option<bool>)],
+    ) -> Index {
         let run = folder.join(name);
         std::fs::create_dir_all(&run).unwrap();
         write(&run, attempts);

@@ -16,14 +16,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::evaluation::each_record;
+use crate::prices::Prices;
 use crate::record::Record;
 use crate::review::IdFilter;
-use crate::row::Row;
+use crate::row::{Row, cost};
 use crate::search;
 use crate::view::{PAGE_TURNS, View};
 
 /// Changes whenever the tables, or what is written to them, change.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 /// Rows of a page, unless the query says.
 const DEFAULT_PAGE: u64 = 100;
 /// Maximum number of rows of a page.
@@ -35,7 +36,7 @@ const TABLES: &str = "
 CREATE TABLE row (
     number INTEGER PRIMARY KEY, id TEXT, task TEXT, category TEXT, keyword TEXT, origin TEXT, kinds TEXT, language TEXT,
     teacher TEXT, format TEXT, verdict TEXT, rejected_by TEXT, upstream TEXT, fixed TEXT, strict TEXT, \"end\" TEXT,
-    error TEXT, turns INTEGER, tokens INTEGER, query TEXT
+    error TEXT, turns INTEGER, tokens INTEGER, micro_usd INTEGER, query TEXT
 ) STRICT;
 CREATE TABLE record (number INTEGER PRIMARY KEY, json TEXT) STRICT;
 CREATE TABLE head (number INTEGER PRIMARY KEY, first INTEGER, count INTEGER, json TEXT) STRICT;
@@ -45,7 +46,7 @@ CREATE VIRTUAL TABLE words USING fts5 (user, assistant, tool, content='', tokeni
 ";
 
 /// The columns of the list, in the order of the table.
-const COLUMNS: [&str; 20] = [
+const COLUMNS: [&str; 21] = [
     "number",
     "id",
     "task",
@@ -65,6 +66,7 @@ const COLUMNS: [&str; 20] = [
     "error",
     "turns",
     "tokens",
+    "micro_usd",
     "query",
 ];
 
@@ -87,7 +89,7 @@ const FACETS: [&str; 14] = [
 ];
 
 /// What is asked of the list.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ListQuery {
     /// Number of rows before the page.
@@ -113,6 +115,11 @@ pub(crate) struct ListQuery {
     pub(crate) error: String,
     pub(crate) min_turns: u64,
     pub(crate) max_turns: u64,
+    pub(crate) min_tokens: u64,
+    pub(crate) max_tokens: u64,
+    /// US dollars.
+    pub(crate) min_usd: f64,
+    pub(crate) max_usd: f64,
     /// Words that the texts contain, `"a phrase"`, or the start of a word with `*`.
     pub(crate) search: String,
     /// Searches only in texts of `user`, `assistant` or `tool`, which is the interpreter.
@@ -125,9 +132,13 @@ pub(crate) struct ListQuery {
     pub(crate) review: String,
     /// Whose decisions `review` is about; empty for those of all.
     pub(crate) reviewer: String,
-    /// Only these trajectories; what `review` means is known from the journal.
+    /// Only those that a person gave this label.
+    pub(crate) label: String,
+    /// Only those that people edited.
+    pub(crate) edited: bool,
+    /// Only trajectories that are in all of these; what `review`, `label` and `edited` mean is known from the journal.
     #[serde(skip)]
-    pub(crate) ids: Option<IdFilter>,
+    pub(crate) ids: Vec<IdFilter>,
 }
 
 /// An attempt at a task and whether it passed.
@@ -145,6 +156,8 @@ pub(crate) struct Page {
     /// Number of rows that match.
     pub(crate) total: u64,
     pub(crate) rows: Vec<Row>,
+    /// Numbers of those that people edited.
+    pub(crate) edited: Vec<u64>,
 }
 
 /// How often each value of a column occurs, the most frequent first.
@@ -241,7 +254,11 @@ impl Index {
             ))?;
             let rows = statement.query_map(params_from_iter(&values), read_row)?;
             let rows = rows.collect::<Result<_, _>>()?;
-            Ok(Page { total, rows })
+            Ok(Page {
+                total,
+                rows,
+                edited: Vec::new(),
+            })
         })
     }
 
@@ -430,9 +447,10 @@ fn write(path: &Path, source: &TrajectorySource) -> Result<(), RunError> {
     connection.execute_batch(pragmas).map_err(failed)?;
     connection.execute_batch(TABLES).map_err(failed)?;
     let mut number = 0;
+    let prices = Prices::of(source);
     each_record(source, &mut |record| {
         number += 1;
-        insert(&connection, number, record)?.map_err(failed)
+        insert(&connection, number, record, &prices)?.map_err(failed)
     })?;
     finish(&connection).map_err(failed)
 }
@@ -441,8 +459,10 @@ fn insert(
     connection: &Connection,
     number: u64,
     record: Record,
+    prices: &Prices,
 ) -> Result<rusqlite::Result<()>, RunError> {
-    let row = Row::new(number, &record);
+    let mut row = Row::new(number, &record);
+    row.micro_usd = row.micro_usd.or_else(|| cost(&record, prices));
     let json = serde_json::to_string(&record)?;
     let mut view = View::new(row.clone(), record);
     let texts = view.texts();
@@ -507,7 +527,13 @@ fn insert_row(
     let number = |number: u64| SqlValue::Integer(i64::try_from(number).unwrap_or(i64::MAX));
     let mut values = vec![number(row.number)];
     values.extend(texts_of_row.iter().map(text));
-    values.extend([number(row.turns), number(row.tokens), text(&&row.query)]);
+    let cost = row.micro_usd.map_or(SqlValue::Null, number);
+    values.extend([
+        number(row.turns),
+        number(row.tokens),
+        cost,
+        text(&&row.query),
+    ]);
     connection
         .prepare_cached(&insert)?
         .execute(params_from_iter(values))?;
@@ -524,7 +550,10 @@ fn insert_row(
 }
 
 fn finish(connection: &Connection) -> rusqlite::Result<()> {
-    for column in FACETS.into_iter().chain(["id", "task", "turns", "tokens"]) {
+    for column in FACETS
+        .into_iter()
+        .chain(["id", "task", "turns", "tokens", "micro_usd"])
+    {
         connection.execute_batch(&format!("CREATE INDEX row_{column} ON row (\"{column}\")"))?;
     }
     let facets = FACETS.map(|column| facet(connection, column));
@@ -572,6 +601,7 @@ fn read_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
         error: row.get("error")?,
         turns: row.get("turns")?,
         tokens: row.get("tokens")?,
+        micro_usd: row.get("micro_usd")?,
         query: row.get("query")?,
     })
 }
@@ -631,23 +661,35 @@ fn condition(query: &ListQuery) -> Result<(Vec<String>, Vec<SqlValue>), RunError
     if query.after > 0 {
         parts.push(format!("number > {}", query.after.min(i64::MAX as u64)));
     }
-    let (relation, ids) = match &query.ids {
-        None => ("", None),
-        Some(IdFilter::Among(ids)) => ("IN", Some(ids)),
-        Some(IdFilter::Except(ids)) => ("NOT IN", Some(ids)),
-    };
-    if let Some(ids) = ids {
+    for filter in &query.ids {
+        let (relation, ids) = match filter {
+            IdFilter::Among(ids) => ("IN", ids),
+            IdFilter::Except(ids) => ("NOT IN", ids),
+        };
         values.push(SqlValue::Text(serde_json::to_string(ids)?));
         parts.push(format!(
             "id <> '' AND id {relation} (SELECT value FROM json_each(?{}))",
             values.len()
         ));
     }
-    let turns = [(query.min_turns, ">="), (query.max_turns, "<=")];
-    for (turns, compare) in turns.into_iter().filter(|(turns, _)| *turns > 0) {
-        parts.push(format!("turns {compare} {}", turns.min(i64::MAX as u64)));
-    }
+    parts.extend(ranges(query));
     Ok((parts, values))
+}
+
+/// The conditions on numbers. Unknown tokens and costs are in no range.
+fn ranges(query: &ListQuery) -> impl Iterator<Item = String> {
+    // The cast saturates.
+    let micro = |usd: f64| (usd * 1e6) as u64;
+    let bounds = [
+        ("turns >=", query.min_turns),
+        ("turns <=", query.max_turns),
+        ("tokens >=", query.min_tokens),
+        ("tokens BETWEEN 1 AND", query.max_tokens),
+        ("micro_usd >=", micro(query.min_usd)),
+        ("micro_usd <=", micro(query.max_usd)),
+    ];
+    let given = bounds.into_iter().filter(|(_, bound)| *bound > 0);
+    given.map(|(compare, bound)| format!("{compare} {}", bound.min(i64::MAX as u64)))
 }
 
 fn order(query: &ListQuery) -> Result<String, RunError> {
@@ -703,6 +745,15 @@ mod tests {
         assert_eq!(of(|query| query.category = "chart".into()), [1, 2]);
         assert_eq!(of(|query| query.min_turns = 2), [0_u64; 0]);
         assert_eq!(of(|query| query.max_turns = 1), [1, 2, 3, 4]);
+        // Tokens and costs of these rows are unknown.
+        assert_eq!(of(|query| query.max_tokens = 9), [0_u64; 0]);
+        assert_eq!(of(|query| query.max_usd = 9.0), [0_u64; 0]);
+        assert_eq!(of(|query| query.min_usd = f64::NAN), [1, 2, 3, 4]);
+        let both = |query: &mut ListQuery| {
+            let ids = || vec!["x".to_owned()];
+            query.ids = vec![IdFilter::Among(ids()), IdFilter::Except(ids())];
+        };
+        assert_eq!(of(both), [0_u64; 0]);
         let by_query =
             |query: &mut ListQuery| (query.sort, query.descending) = ("query".into(), true);
         assert_eq!(of(by_query), [4, 3, 2, 1]);

@@ -18,6 +18,8 @@
 //! | [`index`] | the trajectories of a source in SQLite: pages, filters, search |
 //! | [`runs`] | the list of runs: state, counts, cost |
 //! | [`status`] | how far a run is: stages, throughput, cost, failures by kind |
+//! | [`prices`] | the prices of the models of a run |
+//! | [`task_review`] | decisions of people on tasks before they are solved |
 //! | [`recipe_view`] | the recipe of a run, and what it and that of another run differ in |
 //! | [`results`] | leaderboards, learning curves, dataset statistics |
 //! | [`sources`] | what is open, and its index |
@@ -50,6 +52,7 @@ mod index;
 mod interpreters;
 mod live;
 mod own_address;
+mod prices;
 mod recipe_view;
 mod record;
 mod remote;
@@ -61,6 +64,7 @@ mod saved_edits;
 mod search;
 mod sources;
 mod status;
+mod task_review;
 #[cfg(test)]
 mod types;
 mod view;

@@ -32,7 +32,8 @@ fn data_address(uri: &Uri) -> Option<Uri> {
     let path = match uri.path() {
         "/" => "/api/data".to_owned(),
         "/chat" => "/api/chats".to_owned(),
-        path @ ("/compare" | "/compare/pair" | "/results" | "/results/training") => {
+        path @ ("/compare" | "/compare/matrix" | "/compare/pair" | "/results"
+        | "/results/training") => {
             format!("/api{path}")
         }
         path if path.starts_with("/data/") => format!("/api{path}"),
@@ -70,6 +71,10 @@ mod tests {
                 Some("/api/data/d/recipe?beside=e"),
             ),
             ("/compare?a=d&b=d", Some("/api/compare?a=d&b=d")),
+            (
+                "/compare/matrix?a=d&c=e",
+                Some("/api/compare/matrix?a=d&c=e"),
+            ),
             ("/results/training", Some("/api/results/training")),
             ("/chat", Some("/api/chats")),
             ("/chat/0f", Some("/api/chats/0f")),

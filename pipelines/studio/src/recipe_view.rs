@@ -52,9 +52,9 @@ pub(crate) struct RecipeKey {
 }
 
 /// How a recipe is asked for.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-struct RecipeQuery {
+pub(crate) struct RecipeQuery {
     /// Name of the other run; empty for none.
     beside: String,
 }

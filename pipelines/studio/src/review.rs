@@ -201,6 +201,21 @@ pub(crate) fn filter(
     }))
 }
 
+/// The trajectories with this label; `None` for all.
+pub(crate) fn labelled(reviews: &[Review], label: &str, reviewer: &str) -> Option<IdFilter> {
+    if label.is_empty() {
+        return None;
+    }
+    let of_reviewer = reviews
+        .iter()
+        .filter(|one| reviewer.is_empty() || one.reviewer == reviewer);
+    let ids: BTreeSet<&String> = of_reviewer
+        .filter(|one| one.label == label)
+        .map(|one| &one.trajectory)
+        .collect();
+    Some(IdFilter::Among(ids.into_iter().cloned().collect()))
+}
+
 /// Counts decisions and computes how well people agree. `tasks` has the task of each trajectory: attempts at the same task
 /// are not independent.
 pub(crate) fn summary(reviews: &[Review], tasks: &HashMap<String, String>) -> ReviewSummary {
@@ -363,6 +378,25 @@ mod tests {
         let nowhere = tempfile::tempdir().unwrap();
         assert!(good.save(nowhere.path()).is_err());
         assert_eq!(nowhere.path().read_dir().unwrap().count(), 0);
+    }
+
+    #[test]
+    fn labels_choose_trajectories_of_a_reviewer_or_of_all() {
+        let labelled_by = |name: &str| Review {
+            label: "wrong file".to_owned(),
+            ..review(1, name, None)
+        };
+        let reviews = [
+            labelled_by("ann"),
+            labelled_by("bob"),
+            review(2, "ann", None),
+        ];
+        let found = |label: &str, reviewer: &str| labelled(&reviews, label, reviewer);
+        let one = IdFilter::Among(vec![reviews[0].trajectory.clone()]);
+        assert_eq!(found("wrong file", ""), Some(one.clone()));
+        assert_eq!(found("wrong file", "bob"), Some(one));
+        assert_eq!(found("wrong", ""), Some(IdFilter::Among(Vec::new())));
+        assert_eq!(found("", "ann"), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::prices::Prices;
 use crate::record::Record;
 
 pub(crate) use self::log::query as log_query;
@@ -56,6 +57,8 @@ pub(crate) struct Row {
     pub(crate) turns: u64,
     /// Tokens of all calls; 0 if they are unknown.
     pub(crate) tokens: u64,
+    /// Cost of all calls in millionths of a US dollar; `None` if tokens or price are unknown.
+    pub(crate) micro_usd: Option<u64>,
     /// The start of the query.
     pub(crate) query: String,
 }
@@ -120,6 +123,17 @@ impl Row {
     }
 }
 
+/// The cost of a trajectory of a run; `None` for other records, and if the price is unknown.
+pub(crate) fn cost(record: &Record, prices: &Prices) -> Option<u64> {
+    match record {
+        Record::Run { trajectory, .. } => {
+            let price = prices.get(&trajectory.teacher)?;
+            Some(price.micro_usd(trajectory.usage()))
+        }
+        Record::Evaluation { .. } | Record::Dataset { .. } | Record::Log { .. } => None,
+    }
+}
+
 fn of_trajectory(trajectory: &Trajectory, task: Option<&Task>, verdict: Option<&Verdict>) -> Row {
     let of_task = |text: fn(&Task) -> String| task.map(text).unwrap_or_default();
     let observations = || trajectory.turns.iter().flat_map(|turn| turn.observations());
@@ -171,6 +185,7 @@ fn of_attempt(attempt: &Attempt, trajectory: Option<&Trajectory>) -> Row {
         },
         turns: attempt.turns.into(),
         tokens: attempt.tokens_in.saturating_add(attempt.tokens_out),
+        micro_usd: attempt.micro_usd,
         query: short(&attempt.prompt),
         ..base
     }

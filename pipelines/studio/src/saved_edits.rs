@@ -7,6 +7,7 @@ use pybench_datasets::scrub::Scrubber;
 use pybench_run::{Journal, RunError, human_edits};
 use pybench_types::human_edit::HumanEdit;
 use pybench_types::id::Digest;
+use pybench_types::text::line;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +35,8 @@ pub(crate) struct EditInfo {
     pub(crate) saved_at: u64,
     pub(crate) repair: bool,
     pub(crate) pair: bool,
+    /// The models that wrote turns of it.
+    pub(crate) models: Vec<String>,
 }
 
 impl From<&HumanEdit> for EditInfo {
@@ -46,6 +49,7 @@ impl From<&HumanEdit> for EditInfo {
             saved_at: edit.lineage.saved_at,
             repair: edit.repair,
             pair: edit.pair,
+            models: edit.lineage.models().into_iter().map(line).collect(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the studio shows: one run or dataset, or all runs of a project. Each has an index, which follows its files.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,13 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use pybench_datasets::inspect_log::log_files;
 use pybench_eval::run::RESULTS;
 use pybench_files::open_regular;
-use pybench_run::{ContentStore, Journal, RunError};
+use pybench_run::{ContentStore, Journal, RunError, human_edits};
 use pybench_show::TrajectorySource;
 use pybench_types::id::Digest;
 
 use crate::index::{Index, ListQuery, Page};
-use crate::review;
+use crate::prices::Prices;
+use crate::review::{self, IdFilter};
 use crate::runs::{SourceInfo, describe, is_locked};
 use crate::watch::Watchers;
 
@@ -52,6 +53,7 @@ pub(crate) enum What {
 /// A source with its index.
 pub(crate) struct Opened {
     pub(crate) index: Index,
+    pub(crate) prices: Prices,
     files: Files,
     /// Folder of the run; `None` for a dataset or log.
     run: Option<PathBuf>,
@@ -222,6 +224,7 @@ impl Sources {
         };
         Ok(Opened {
             index,
+            prices: Prices::of(source),
             files,
             run,
             state: Mutex::new(state),
@@ -313,16 +316,37 @@ impl Opened {
         Ok(())
     }
 
-    /// A page of the list, with the decisions that it is filtered by.
+    /// A page of the list, with the decisions and edits that it is filtered by.
     ///
     /// # Errors
     /// [`RunError::BadInput`] if the query is invalid; the index or the journal cannot be read.
     pub(crate) fn page(&self, mut query: ListQuery) -> Result<Page, RunError> {
-        if !query.review.is_empty() {
+        if !query.review.is_empty() || !query.label.is_empty() {
             let reviews = review::read_all(self.run()?)?;
-            query.ids = review::filter(&reviews, &query.review, &query.reviewer)?;
+            let decided = review::filter(&reviews, &query.review, &query.reviewer)?;
+            let labelled = review::labelled(&reviews, &query.label, &query.reviewer);
+            query.ids.extend(decided.into_iter().chain(labelled));
         }
-        self.index.page(&query)
+        let edited = match query.edited {
+            true => {
+                let edited = self.edited()?;
+                query
+                    .ids
+                    .push(IdFilter::Among(edited.iter().cloned().collect()));
+                edited
+            }
+            // The list is shown without them.
+            false => self.edited().unwrap_or_default(),
+        };
+        let mut page = self.index.page(&query)?;
+        let rows = page.rows.iter().filter(|row| edited.contains(&row.id));
+        page.edited = rows.map(|row| row.number).collect();
+        Ok(page)
+    }
+
+    /// The ids of the trajectories that people edited.
+    fn edited(&self) -> Result<BTreeSet<String>, RunError> {
+        human_edits::recorded_ids(&Journal::read_run(self.run()?)?)
     }
 
     /// The content store of a run; `None` for a dataset.

@@ -7,9 +7,13 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
 use crate::align::PairView;
+use crate::api::retries::RetriedUnits;
 use crate::chat::view::{ChatList, ChatRequest, ChatView};
 use crate::compare::Comparison;
+use crate::compare::matrix::Matrix;
+use crate::edit::continuation::ContinueRequest;
 use crate::edit::fork::ForkView;
+use crate::edit::models::AgentList;
 use crate::edit::plan::ForkRequest;
 use crate::index::{Facet, Page};
 use crate::recipe_view::RecipeView;
@@ -20,6 +24,7 @@ use crate::review::{Review, ReviewSummary};
 use crate::runs::SourceInfo;
 use crate::saved_edits::SaveRequest;
 use crate::status::RunStatus;
+use crate::task_review::TaskQueue;
 use crate::view::View;
 
 const HEAD: &str = "\
@@ -36,13 +41,18 @@ fn typescript() -> String {
     generator.subschema_for::<Facet>();
     generator.subschema_for::<View>();
     generator.subschema_for::<Comparison>();
+    generator.subschema_for::<Matrix>();
     generator.subschema_for::<PairView>();
     generator.subschema_for::<Review>();
     generator.subschema_for::<ReviewSummary>();
+    generator.subschema_for::<TaskQueue>();
     generator.subschema_for::<ForkRequest>();
     generator.subschema_for::<ForkView>();
+    generator.subschema_for::<AgentList>();
+    generator.subschema_for::<ContinueRequest>();
     generator.subschema_for::<SaveRequest>();
     generator.subschema_for::<RunStatus>();
+    generator.subschema_for::<RetriedUnits>();
     generator.subschema_for::<RecipeView>();
     generator.subschema_for::<Results>();
     generator.subschema_for::<TrainingRun>();

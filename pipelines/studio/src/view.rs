@@ -4,10 +4,10 @@ mod log;
 
 use pybench_agent::{format, format_named};
 use pybench_eval::record::{Attempt, Check, Outcome as AttemptOutcome, Score};
-use pybench_run::FormatChoice;
+use pybench_run::{FormatChoice, Price};
 use pybench_show::query;
 use pybench_types::observation::{Observation, Output, Stopped};
-use pybench_types::trajectory::{Message, OutputFile, Role, Trajectory, Turn, Verdict};
+use pybench_types::trajectory::{Message, OutputFile, Role, Trajectory, Turn, Usage, Verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -121,6 +121,8 @@ pub(crate) struct TurnView {
     /// Tokens of the call; `None` if they are unknown.
     pub(crate) prompt_tokens: Option<u64>,
     pub(crate) completion_tokens: Option<u64>,
+    /// Cost of the call in millionths of a US dollar; `None` if tokens or price are unknown.
+    pub(crate) micro_usd: Option<u64>,
     /// Whether the reply is trained.
     pub(crate) trained: bool,
 }
@@ -164,6 +166,19 @@ impl View {
         // Only a page that has all turns can be edited.
         view.editable &= view.turns.len() <= PAGE_TURNS;
         view
+    }
+
+    /// Computes what each turn cost.
+    pub(crate) fn add_costs(&mut self, price: Price) {
+        for turn in &mut self.turns {
+            let tokens = turn.prompt_tokens.zip(turn.completion_tokens);
+            turn.micro_usd = tokens.map(|(prompt_tokens, completion_tokens)| {
+                price.micro_usd(Usage {
+                    prompt_tokens,
+                    completion_tokens,
+                })
+            });
+        }
     }
 
     fn uncounted(row: Row, record: Record) -> Self {
@@ -365,6 +380,7 @@ impl TurnView {
             cells: cells.collect(),
             prompt_tokens: Some(turn.usage.prompt_tokens),
             completion_tokens: Some(turn.usage.completion_tokens),
+            micro_usd: None,
             trained,
         }
     }

@@ -5,6 +5,9 @@ pub mod stats;
 pub mod status;
 pub mod worker;
 
+/// Decisions of people on tasks.
+pub use pybench_query::review as task_review;
+
 use std::path::Path;
 
 use pybench_interpreter::environment::Environment;

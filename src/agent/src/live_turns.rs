@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use pybench_types::observation::Observation;
-use pybench_types::trajectory::{CellRun, Turn};
+use pybench_types::trajectory::{CellRun, Turn, Usage};
 
 use crate::react::format_error;
 use crate::{Format, Step};
@@ -20,7 +20,7 @@ pub fn live_turns(steps: &[Step], format: &dyn Format) -> Vec<Turn> {
                     true => Vec::new(),
                     false => format.parse(&text).cells(),
                 };
-                turns.push(LiveTurn::new(text, cells, format));
+                turns.push(LiveTurn::new(text, reply.usage, cells, format));
             }
             Step::Observation { observation } => {
                 if let Some(turn) = turns.last_mut() {
@@ -36,14 +36,21 @@ pub fn live_turns(steps: &[Step], format: &dyn Format) -> Vec<Turn> {
 /// A turn whose cells may still run.
 struct LiveTurn {
     reply: String,
+    usage: Usage,
     done: VecDeque<CellRun>,
     waiting: VecDeque<Result<String, &'static str>>,
 }
 
 impl LiveTurn {
-    fn new(reply: String, cells: Vec<Result<String, &'static str>>, format: &dyn Format) -> Self {
+    fn new(
+        reply: String,
+        usage: Usage,
+        cells: Vec<Result<String, &'static str>>,
+        format: &dyn Format,
+    ) -> Self {
         let mut turn = Self {
             reply,
+            usage,
             done: VecDeque::new(),
             waiting: cells.into(),
         };
@@ -83,7 +90,7 @@ impl LiveTurn {
             },
             observation: first.map(|run| run.observation),
             more: self.done.into(),
-            usage: Default::default(),
+            usage: self.usage,
             reply: self.reply,
         }
     }
@@ -95,7 +102,6 @@ mod tests {
     use crate::{PybenchFormat, ToolsFormat};
     use pybench_llm::Reply;
     use pybench_types::observation::Output;
-    use pybench_types::trajectory::Usage;
 
     fn reply(content: &str) -> Step {
         Step::Reply {

@@ -1,5 +1,6 @@
 //! Edited trajectories in the metadata of a run's journal: `human-edit/<recorded trajectory>/<edited trajectory>`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use pybench_types::human_edit::HumanEdit;
@@ -54,6 +55,22 @@ pub fn read_all(journal: &Journal) -> Result<Vec<HumanEdit>, RunError> {
 /// The journal cannot be read.
 pub fn read_of(journal: &Journal, recorded: &Digest) -> Result<Vec<HumanEdit>, RunError> {
     read(journal, &format!("{recorded}/"))
+}
+
+/// The ids of the recorded trajectories that have edits.
+///
+/// # Errors
+/// The journal cannot be read.
+pub fn recorded_ids(journal: &Journal) -> Result<BTreeSet<String>, RunError> {
+    let found = journal.metadata_with_prefix(PREFIX)?;
+    let recorded = |key: &str| {
+        let (recorded, _) = key.strip_prefix(PREFIX)?.split_once('/')?;
+        Some(recorded.to_owned())
+    };
+    Ok(found
+        .iter()
+        .filter_map(|(key, _)| recorded(key.as_str()))
+        .collect())
 }
 
 /// One edit; `None` if there is none with these ids.
@@ -115,6 +132,10 @@ mod tests {
             save(folder.path(), edit).unwrap();
         }
         assert_eq!(read_all(&journal).unwrap().len(), 3);
+        let ids = edits.iter().map(|one| one.lineage.trajectory.to_string());
+        let ids: BTreeSet<String> = ids.collect();
+        assert_eq!(ids.len(), 2);
+        assert_eq!(recorded_ids(&journal).unwrap(), ids);
         let recorded = &edits[2].lineage.trajectory;
         assert_eq!(read_of(&journal, recorded).unwrap(), edits[2..]);
         let id = &edits[2].trajectory.id;

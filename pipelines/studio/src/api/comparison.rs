@@ -1,4 +1,4 @@
-//! Two runs on the same tasks, and two trajectories side by side.
+//! Two or more runs on the same tasks, and two trajectories side by side.
 
 use std::sync::Arc;
 
@@ -6,10 +6,12 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::routing::get;
 use axum::{Json, Router};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::trajectory::shown;
 use crate::align::PairView;
+use crate::compare::matrix::{Matrix, MatrixQuery, Side, matrix};
 use crate::compare::{CompareQuery, Comparison, compare};
 use crate::edit::routes::Studio;
 use crate::handlers::{ApiError, blocking, open};
@@ -18,6 +20,7 @@ use crate::sources::Sources;
 pub(super) fn router() -> Router<Studio> {
     Router::new()
         .route("/api/compare", get(comparison))
+        .route("/api/compare/matrix", get(several))
         .route("/api/compare/pair", get(pair))
 }
 
@@ -33,9 +36,31 @@ async fn comparison(
     .await
 }
 
+async fn several(
+    State(sources): State<Arc<Sources>>,
+    query: Result<Query<MatrixQuery>, QueryRejection>,
+) -> Result<Json<Matrix>, ApiError> {
+    let Query(query) = query?;
+    blocking(move || {
+        let names = query.sides()?;
+        let opened = names.iter().map(|(name, _)| open(&sources, name));
+        let opened = opened.collect::<Result<Vec<_>, _>>()?;
+        let sides = names.iter().zip(&opened);
+        let sides: Vec<Side<'_>> = sides
+            .map(|(&(name, teacher), opened)| Side {
+                name,
+                teacher,
+                index: &opened.index,
+            })
+            .collect();
+        Ok(Json(matrix(&sides, &query)?))
+    })
+    .await
+}
+
 /// Two trajectories: names of their runs, and their numbers. The page has the filters of the comparison beside them.
-#[derive(Deserialize)]
-struct PairQuery {
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct PairQuery {
     a: String,
     a_number: u64,
     b: String,

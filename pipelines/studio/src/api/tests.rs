@@ -8,6 +8,7 @@ use tower::ServiceExt as _;
 use super::reviews::MAX_BODY;
 use super::*;
 use crate::chat::chats::ChatPlace;
+use crate::edit::models::ModelPlace;
 use crate::sources::What;
 
 struct Studio {
@@ -24,6 +25,16 @@ fn chats(folder: &std::path::Path) -> Arc<Chats> {
         history: folder.join("chat"),
         recipe: folder.join("no-recipe.toml"),
         runs_dir: folder.join("no-runs"),
+    }))
+}
+
+/// Edits without models.
+fn forks(folder: &std::path::Path) -> Arc<Forks> {
+    Arc::new(Forks::new(ModelPlace {
+        root: folder.to_owned(),
+        recipe: folder.join("no-recipe.toml"),
+        runs_dir: folder.join("no-runs"),
+        replies: folder.join("replies"),
     }))
 }
 
@@ -44,8 +55,8 @@ fn studio() -> Studio {
     };
     let sources = Arc::new(Sources::new(what, folder.path().join("cache")));
     let token = Token::new(80);
-    let chats = chats(folder.path());
-    let app = router(sources, Arc::new(Forks::new()), chats, token.clone());
+    let (forks, chats) = (forks(folder.path()), chats(folder.path()));
+    let app = router(sources, forks, chats, token.clone());
     Studio {
         folder,
         app,
@@ -258,10 +269,10 @@ fn evaluations() -> Studio {
     }
     let sources = Sources::new(What::Runs(runs), folder.path().join("cache"));
     let token = Token::new(80);
-    let (sources, chats) = (Arc::new(sources), chats(folder.path()));
+    let (forks, chats) = (forks(folder.path()), chats(folder.path()));
     Studio {
         folder,
-        app: router(sources, Arc::new(Forks::new()), chats, token.clone()),
+        app: router(Arc::new(sources), forks, chats, token.clone()),
         token,
         file: Digest::of_bytes(b""),
     }
@@ -329,6 +340,8 @@ async fn evaluations_are_listed_shown_and_compared() {
     assert_eq!(json!(counts), json!([3, 2, 1, 0]));
     assert!((compared["p"].as_f64().unwrap() - 1.0).abs() < 1e-12);
     assert_eq!(compared["tasks"][0]["task"], "s/2");
+    let matrix = studio.json("/api/compare/matrix?a=x&c=y").await;
+    assert_eq!(matrix["pairs"][0]["a_better"], 1);
     let pair = studio
         .json("/api/compare/pair?a=x&a_number=1&b=y&b_number=2")
         .await;
@@ -343,6 +356,8 @@ async fn evaluations_are_listed_shown_and_compared() {
             StatusCode::BAD_REQUEST,
         ),
         ("/api/compare?a=x&b=y&c=z", StatusCode::BAD_REQUEST),
+        ("/api/compare/matrix?a=x", StatusCode::BAD_REQUEST),
+        ("/api/compare/matrix?a=x&b=nothing", StatusCode::NOT_FOUND),
         (
             "/api/compare/pair?a=x&a_number=1&b=y",
             StatusCode::BAD_REQUEST,
@@ -481,6 +496,58 @@ async fn only_own_pages_and_programs_with_the_token_can_write() {
     assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
 }
 
+/// Sends a request with these headers and an empty object.
+async fn status_of(
+    studio: &Studio,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> StatusCode {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Body::from("{}")).unwrap();
+    studio.app.clone().oneshot(request).await.unwrap().status()
+}
+
+#[tokio::test]
+async fn every_route_needs_the_token_and_every_write_the_own_origin() {
+    let studio = evaluations();
+    let secret = studio.token.text();
+    let bearer = format!("Bearer {secret}");
+    let cookie = format!("pybench_studio_80={secret}");
+    let json_type = ("content-type", "application/json");
+    let of_other_page = [
+        ("host", "127.0.0.1:80"),
+        ("origin", "http://evil.example"),
+        ("cookie", &*cookie),
+        json_type,
+    ];
+    let program = [("authorization", &*bearer), json_type];
+    let operations = openapi::operations();
+    for operation in &operations {
+        let parts = operation.path.split('/');
+        let parts = parts.map(|part| if part.starts_with('{') { "x" } else { part });
+        let path = parts.collect::<Vec<_>>().join("/");
+        for method in ["get", "post", "put", "delete"] {
+            let what = format!("{method} {path}");
+            let name = method.to_uppercase();
+            let status = status_of(&studio, &name, &path, &[json_type]).await;
+            assert_eq!(status, StatusCode::UNAUTHORIZED, "{what}");
+            if method != "get" {
+                let status = status_of(&studio, &name, &path, &of_other_page).await;
+                assert_eq!(status, StatusCode::FORBIDDEN, "{what}");
+            }
+            let mut known = operations.iter();
+            let is_known = known.any(|one| (one.path, one.method) == (operation.path, method));
+            let status = status_of(&studio, &name, &path, &program).await;
+            let refused = status == StatusCode::METHOD_NOT_ALLOWED;
+            assert_eq!(refused, !is_known, "{what}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn datasets_take_no_decisions() {
     let dataset = studio();
@@ -573,6 +640,50 @@ async fn recipes_status_and_results_are_answered() {
         dataset.json("/api/data/d/statistics").await["conversations"],
         1
     );
+}
+
+#[tokio::test]
+async fn failed_units_are_retried_by_stage_and_kind() {
+    use pybench_run::{Failure, FailureKind, Journal};
+    let studio = evaluations();
+    let run = studio.folder.path().join("runs/x");
+    let journal = Journal::open(&run.join("journal.sqlite")).unwrap();
+    journal.enqueue("rollout", ["a", "b"]).unwrap();
+    for (item, kind) in [("a", FailureKind::Item), ("b", FailureKind::Endpoint)] {
+        let failure = Failure::new(kind, "broken");
+        journal.fail("rollout", item, &failure, true).unwrap();
+    }
+    let bearer = format!("Bearer {}", studio.token.text());
+    let retry = async |kind: &str| {
+        let body = json!({"stage": "rollout", "kind": kind}).to_string();
+        let request = Request::post("/api/data/x/retry")
+            .header("authorization", &bearer)
+            .header("content-type", "application/json")
+            .body(Body::from(body))
+            .unwrap();
+        let response = studio.app.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        (
+            status,
+            serde_json::from_slice::<Value>(&body).unwrap_or_default(),
+        )
+    };
+    let (status, answer) = retry("endpoint").await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert_eq!(answer[0]["units"], 1);
+    // It is pending; the other one failed in another way.
+    assert_eq!(retry("endpoint").await.0, StatusCode::CONFLICT);
+    assert_eq!(
+        journal
+            .failures()
+            .unwrap()
+            .iter()
+            .filter(|one| one.last)
+            .count(),
+        1
+    );
+    assert!(retry("nothing").await.0.is_client_error());
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use pybench_types::id::Digest;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::edit::routes::Studio;
@@ -32,8 +33,8 @@ pub(super) fn router() -> Router<Studio> {
 }
 
 /// Which page of a long trajectory is asked for. The address of the page has the filters of the list beside it.
-#[derive(Deserialize)]
-struct TurnQuery {
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct TurnQuery {
     /// A turn that the page has, from 1.
     #[serde(default)]
     turn: u64,
@@ -70,6 +71,9 @@ pub(super) fn shown(opened: &Opened, number: &str, turn: u64) -> Result<View, Ap
     };
     let mut view = found.ok_or_else(|| no_trajectory(number))?;
     view.mark_missing(|id| opened.has(id));
+    if let Some(price) = opened.prices.get(&view.row.teacher) {
+        view.add_costs(price);
+    }
     match opened.run() {
         Ok(folder) => {
             view.reviews = review::read_of(folder, &view.row.id)?;

@@ -1,4 +1,5 @@
-//! A person in the place of the model: the loop asks for a reply and waits until one is sent.
+//! A person in the place of the model: the loop asks for a reply and waits until one is sent, or until the person lets a
+//! model write it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,8 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pybench_agent::{Step, TurnLog};
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
 use pybench_run::{Failure, FailureKind, Price};
-use pybench_types::human_edit::HUMAN_EDITED;
+use pybench_types::human_edit::{HUMAN_EDITED, TurnAuthor};
 use tokio::sync::Notify;
+
+use super::continuation::{Continuation, ContinuationView};
+use super::model_replies::{ModelReplies, ModelReply};
+use super::written::{SentTurn, WrittenTurn};
 
 /// The steps of an edit that is open, and the replies that the loop has not taken yet.
 #[derive(Default)]
@@ -20,6 +25,13 @@ pub(crate) struct Conversation {
 struct State {
     steps: Vec<Step>,
     queue: VecDeque<Reply>,
+    /// The turns of the edit, and who wrote each.
+    written: Vec<WrittenTurn>,
+    authors: Vec<TurnAuthor>,
+    /// The last model that the person let write turns.
+    continuation: Option<Arc<Continuation>>,
+    /// Whether it goes on.
+    continues: bool,
     /// Whether the recorded turns were replayed: the loop has asked for a reply.
     replayed: bool,
     /// Whether the loop waits for a reply.
@@ -36,10 +48,10 @@ pub(crate) enum Activity {
 }
 
 impl Conversation {
-    /// One that will send these replies first.
-    pub(crate) fn beginning_with(replies: Vec<Reply>) -> Self {
+    /// One that will send these turns first.
+    pub(crate) fn beginning_with(turns: Vec<SentTurn>) -> Self {
         let conversation = Self::default();
-        conversation.lock().queue = replies.into();
+        conversation.lock().add(turns);
         conversation
     }
 
@@ -56,29 +68,110 @@ impl Conversation {
         self.lock().steps.clone()
     }
 
-    /// Sends replies; `false` if the loop does not wait for one.
-    pub(crate) fn send(&self, replies: Vec<Reply>) -> bool {
+    /// The turns of the edit.
+    pub(crate) fn written(&self) -> Vec<WrittenTurn> {
+        self.lock().written.clone()
+    }
+
+    /// Who wrote each of them.
+    pub(crate) fn authors(&self) -> Vec<TurnAuthor> {
+        self.lock().authors.clone()
+    }
+
+    /// The last model that the person let write turns.
+    pub(crate) fn continuation(&self) -> Option<ContinuationView> {
+        let state = self.lock();
+        let continuation = state.continuation.as_ref()?;
+        Some(continuation.view(state.continues))
+    }
+
+    /// Sends turns; `false` if there are not `after` turns before them, or the loop does not wait for one.
+    pub(crate) fn send(&self, after: usize, turns: Vec<SentTurn>) -> bool {
         let mut state = self.lock();
-        if !state.waiting || replies.is_empty() {
+        if !state.waits_after(after) || turns.is_empty() {
             return false;
         }
         state.waiting = false;
-        state.queue.extend(replies);
+        state.add(turns);
         self.sent.notify_one();
         true
     }
 
-    /// The next reply; `None` if the person has not sent one.
-    fn take(&self) -> Option<Reply> {
+    /// Lets a model write the next turns; `false` as in [`send`](Self::send).
+    pub(crate) fn continue_by(&self, after: usize, continuation: Continuation) -> bool {
+        let mut state = self.lock();
+        if !state.waits_after(after) {
+            return false;
+        }
+        (state.waiting, state.continues) = (false, true);
+        state.continuation = Some(Arc::new(continuation));
+        self.sent.notify_one();
+        true
+    }
+
+    /// Stops the model that writes turns; nothing happens if none does.
+    pub(crate) fn stop(&self) {
+        if let Some(continuation) = &self.lock().continuation {
+            continuation.stop();
+        }
+    }
+
+    /// What comes next.
+    fn take(&self) -> Next {
         let mut state = self.lock();
         state.replayed = true;
-        let reply = state.queue.pop_front();
-        state.waiting = reply.is_none();
-        reply
+        if let Some(reply) = state.queue.pop_front() {
+            return Next::Reply(reply);
+        }
+        let model = state.continuation.clone().filter(|_| state.continues);
+        state.waiting = model.is_none();
+        model.map_or(Next::Person, Next::Model)
+    }
+
+    /// Adds a turn of a model, whose reply the loop gets at once.
+    fn add_model_turn(&self, id: String, model: &str) {
+        let mut state = self.lock();
+        state.written.push(WrittenTurn {
+            model: Some(id),
+            ..WrittenTurn::default()
+        });
+        state.authors.push(TurnAuthor::model(model));
+    }
+
+    /// Lets the person write again.
+    fn end_continuation(&self, note: String) {
+        let mut state = self.lock();
+        state.continues = false;
+        if let Some(continuation) = &state.continuation {
+            continuation.end(note);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the loop gets next.
+enum Next {
+    Reply(Reply),
+    /// The next reply of a model.
+    Model(Arc<Continuation>),
+    /// The person has not sent a reply.
+    Person,
+}
+
+impl State {
+    fn waits_after(&self, after: usize) -> bool {
+        self.waiting && self.written.len() == after
+    }
+
+    fn add(&mut self, turns: Vec<SentTurn>) {
+        for turn in turns {
+            self.queue.push_back(turn.reply);
+            self.written.push(turn.written);
+            self.authors.push(turn.author);
+        }
     }
 }
 
@@ -104,7 +197,39 @@ impl TurnLog for Conversation {
 }
 
 /// The person as a model.
-pub(crate) struct Person(pub(crate) Arc<Conversation>);
+pub(crate) struct Person {
+    pub(crate) conversation: Arc<Conversation>,
+    pub(crate) replies: Arc<ModelReplies>,
+}
+
+impl Person {
+    /// The next reply of a model; `None` if the person writes again.
+    async fn ask(&self, continuation: &Continuation, request: &ChatRequest<'_>) -> Option<Reply> {
+        let kept = match continuation.next(request).await {
+            Ok(reply) => self.keep(continuation, reply),
+            Err(note) => Err(note),
+        };
+        match kept {
+            Ok(reply) => Some(reply),
+            Err(note) => {
+                self.conversation.end_continuation(note);
+                None
+            }
+        }
+    }
+
+    /// Writes a reply to the disk before it counts.
+    fn keep(&self, continuation: &Continuation, reply: Reply) -> Result<Reply, String> {
+        let kept = ModelReply {
+            model: continuation.model().to_owned(),
+            reply,
+        };
+        let id = self.replies.put(&kept).map_err(|error| error.to_string())?;
+        self.conversation
+            .add_model_turn(id.to_string(), &kept.model);
+        Ok(kept.reply)
+    }
+}
 
 #[async_trait::async_trait]
 impl ChatModel for Person {
@@ -116,12 +241,17 @@ impl ChatModel for Person {
         None
     }
 
-    async fn reply(&self, _: &ChatRequest<'_>) -> Result<Reply, ChatError> {
+    async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, ChatError> {
         loop {
-            if let Some(reply) = self.0.take() {
-                return Ok(reply);
+            match self.conversation.take() {
+                Next::Reply(reply) => return Ok(reply),
+                Next::Model(continuation) => {
+                    if let Some(reply) = self.ask(&continuation, request).await {
+                        return Ok(reply);
+                    }
+                }
+                Next::Person => self.conversation.sent.notified().await,
             }
-            self.0.sent.notified().await;
         }
     }
 }

@@ -4,25 +4,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use pybench_agent::{AttemptResult, AttemptSpec, Solver, fork, live_turns};
+use pybench_agent::{AttemptResult, AttemptSpec, Format, Solver, fork, live_turns};
 use pybench_attempts::keep_outputs;
 use pybench_grade::{GradeCase, decide};
 use pybench_interpreter::LateSession;
 use pybench_run::{Failure, FailureKind, Journal, RunError, human_edits};
-use pybench_types::human_edit::HumanEdit;
+use pybench_types::human_edit::{HumanEdit, Lineage, TurnAuthor};
 use pybench_types::trajectory::{OutputFile, Trajectory, Turn, Verdict};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::Notify;
 
+use super::continuation::{Continuation, ContinuationView};
 use super::conversation::{Activity, Conversation, Person};
+use super::model_replies::ModelReplies;
 use super::plan::Plan;
-use super::written::WrittenTurn;
+use super::written::{SentTurn, WrittenTurn};
 use crate::saved_edits::{EditInfo, SaveRequest};
 use crate::sources::Opened;
 use crate::view::{FileView, TurnView, outputs};
 
-/// Maximum number of turns that a person adds.
+/// Maximum number of turns that a person, or a model by order of the person, adds.
 pub(crate) const MAX_TURNS: u32 = 64;
 
 /// One edit that is open.
@@ -32,8 +34,7 @@ pub(crate) struct Fork {
     name: String,
     plan: Plan,
     conversation: Arc<Conversation>,
-    /// What was sent, so that an edit can be begun again.
-    written: Mutex<Vec<WrittenTurn>>,
+    replies: Arc<ModelReplies>,
     outcome: Mutex<Outcome>,
     /// When it was asked for last.
     seen: Mutex<Instant>,
@@ -56,6 +57,8 @@ enum Outcome {
 struct Edited {
     trajectory: Trajectory,
     verdict: Verdict,
+    /// Without the time.
+    lineage: Lineage,
     saved: Option<EditInfo>,
 }
 
@@ -67,7 +70,7 @@ pub(crate) enum Phase {
     Replaying,
     /// It waits for a turn.
     Waiting,
-    /// Cells run.
+    /// Cells run, or a model writes.
     Running,
     /// The checks run.
     Checking,
@@ -92,8 +95,12 @@ pub(crate) struct ForkView {
     pub(crate) problem: String,
     /// The turns of the edit, from the edited one on.
     pub(crate) turns: Vec<TurnView>,
-    /// What was sent for them.
+    /// What was sent for them, so that the edit can be begun again.
     pub(crate) written: Vec<WrittenTurn>,
+    /// Who wrote each of them.
+    pub(crate) authors: Vec<TurnAuthor>,
+    /// The last model that the person let write turns.
+    pub(crate) continuation: Option<ContinuationView>,
     /// The recorded turns, from the edited one on.
     pub(crate) recorded: Vec<WrittenTurn>,
     /// Files that the code wrote.
@@ -112,19 +119,17 @@ impl Fork {
         name: String,
         plan: Plan,
         turns: Vec<WrittenTurn>,
+        replies: Arc<ModelReplies>,
         lease: Duration,
     ) -> Result<Self, RunError> {
         check_count(turns.len())?;
-        let replies = turns
-            .iter()
-            .map(|turn| turn.reply(&plan.recorded, plan.format));
-        let replies = replies.collect::<Result<Vec<_>, _>>()?;
+        let turns = sent(&plan, turns, &replies)?;
         Ok(Self {
             id,
             name,
-            conversation: Arc::new(Conversation::beginning_with(replies)),
+            conversation: Arc::new(Conversation::beginning_with(turns)),
             plan,
-            written: Mutex::new(turns),
+            replies,
             outcome: Mutex::new(Outcome::Open),
             seen: Mutex::new(Instant::now()),
             lease,
@@ -185,7 +190,11 @@ impl Fork {
 
     async fn converse(&self, session: &mut LateSession) -> Result<Edited, Failure> {
         let plan = &self.plan;
-        let solver = Solver::Model(Arc::new(Person(self.conversation.clone())));
+        let person = Person {
+            conversation: self.conversation.clone(),
+            replies: self.replies.clone(),
+        };
+        let solver = Solver::Model(Arc::new(person));
         let spec = AttemptSpec {
             task: &plan.task,
             sample: plan.recorded.sample,
@@ -200,7 +209,14 @@ impl Fork {
         let solved = fork(&spec, &plan.recorded, plan.kept(), session, log).await?;
         *lock(&self.outcome) = Outcome::Checking;
         let outputs = keep_outputs(session, &plan.store, &plan.recorded.id).await?;
-        let trajectory = plan.trajectory(solved, outputs);
+        let mut authors = self.conversation.authors();
+        // What was sent after an answer did not count.
+        authors.truncate(solved.turns.len().saturating_sub(plan.kept()));
+        let lineage = Lineage {
+            authors,
+            ..plan.lineage.clone()
+        };
+        let trajectory = plan.trajectory(solved, outputs, &lineage);
         let case = GradeCase {
             task: &plan.task,
             trajectory: &trajectory,
@@ -210,6 +226,7 @@ impl Fork {
         Ok(Edited {
             trajectory,
             verdict,
+            lineage,
             saved: None,
         })
     }
@@ -220,18 +237,38 @@ impl Fork {
     /// [`RunError::Conflict`] if there are others, or the edit does not wait for a turn; [`RunError::BadInput`] if a turn
     /// cannot be sent.
     pub(crate) fn send(&self, after: usize, turns: Vec<WrittenTurn>) -> Result<(), RunError> {
-        let mut written = lock(&self.written);
-        check_count(written.len() + turns.len())?;
-        let (recorded, format) = (&self.plan.recorded, self.plan.format);
-        let replies = turns.iter().map(|turn| turn.reply(recorded, format));
-        let replies = replies.collect::<Result<Vec<_>, _>>()?;
-        if written.len() != after || !self.conversation.send(replies) {
-            return Err(RunError::Conflict(
-                "the edit does not wait for this turn: another window may have sent one; look at its turns again".to_owned(),
-            ));
+        check_count(after.saturating_add(turns.len()))?;
+        let turns = sent(&self.plan, turns, &self.replies)?;
+        match self.conversation.send(after, turns) {
+            true => Ok(()),
+            false => Err(not_waiting()),
         }
-        written.extend(turns);
-        Ok(())
+    }
+
+    /// Lets a model write the next turns. `after` is as in [`send`](Self::send).
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] as [`send`](Self::send); [`RunError::BadInput`] if there would be too many turns.
+    pub(crate) fn continue_by(
+        &self,
+        after: usize,
+        continuation: Continuation,
+    ) -> Result<(), RunError> {
+        check_count(after.saturating_add(continuation.max_turns() as usize))?;
+        match self.conversation.continue_by(after, continuation) {
+            true => Ok(()),
+            false => Err(not_waiting()),
+        }
+    }
+
+    /// Stops the model that writes turns, after the cell that runs.
+    pub(crate) fn stop(&self) {
+        self.conversation.stop();
+    }
+
+    /// The message format.
+    pub(crate) fn format(&self) -> &'static dyn Format {
+        self.plan.format
     }
 
     /// Saves the edited trajectory. It is on the disk when this returns. What it was saved as before, it remains.
@@ -288,7 +325,7 @@ impl Fork {
             ));
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let mut lineage = self.plan.lineage.clone();
+        let mut lineage = edited.lineage;
         lineage.saved_at = now.map_or(0, |time| time.as_secs());
         Ok(HumanEdit {
             rejected: rejected.to_owned(),
@@ -303,7 +340,6 @@ impl Fork {
     /// The edit as its page shows it.
     pub(crate) fn view(&self) -> ForkView {
         let lineage = &self.plan.lineage;
-        let written = lock(&self.written).clone();
         let steps = self.conversation.steps();
         let turns = live_turns(&steps, self.plan.format);
         let turns = turns.iter().skip(self.plan.kept());
@@ -324,7 +360,15 @@ impl Fork {
                 _ => String::new(),
             },
             turns: turns.map(|turn: &Turn| TurnView::new(turn, true)).collect(),
-            written,
+            written: self.conversation.written(),
+            authors: self.conversation.authors(),
+            continuation: self
+                .conversation
+                .continuation()
+                .map(|shown| ContinuationView {
+                    working: shown.working && matches!(*outcome, Outcome::Open),
+                    ..shown
+                }),
             recorded: self.plan.recorded_rest(),
             outputs: edited
                 .map(|edited| outputs(&edited.trajectory))
@@ -349,11 +393,16 @@ impl Fork {
 
 impl Plan {
     /// The trajectory of an edit that ended.
-    fn trajectory(&self, solved: AttemptResult, outputs: Vec<OutputFile>) -> Trajectory {
+    fn trajectory(
+        &self,
+        solved: AttemptResult,
+        outputs: Vec<OutputFile>,
+        lineage: &Lineage,
+    ) -> Trajectory {
         let recorded = &self.recorded;
         let own = solved.turns.iter().skip(self.kept());
         let replies: Vec<&str> = own.map(|turn| turn.reply.as_str()).collect();
-        let teacher = HumanEdit::teacher(&self.lineage, &replies);
+        let teacher = HumanEdit::teacher(lineage, &replies);
         let (sampling, format) = (&recorded.sampling, &recorded.format);
         Trajectory {
             id: Trajectory::compute_id(&recorded.task, &teacher, sampling, format, recorded.sample),
@@ -372,6 +421,23 @@ impl Plan {
             corrects: solved.corrects,
         }
     }
+}
+
+/// Turns with the replies that they become.
+fn sent(
+    plan: &Plan,
+    turns: Vec<WrittenTurn>,
+    replies: &ModelReplies,
+) -> Result<Vec<SentTurn>, RunError> {
+    let turns = turns.into_iter();
+    let sent = turns.map(|turn| turn.sent(&plan.recorded, plan.format, replies));
+    sent.collect()
+}
+
+fn not_waiting() -> RunError {
+    RunError::Conflict(
+        "the edit does not wait for this turn: another window may have sent one; look at its turns again".to_owned(),
+    )
 }
 
 fn check_count(turns: usize) -> Result<(), RunError> {

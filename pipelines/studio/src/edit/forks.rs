@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use pybench_run::RunError;
 
+use super::continuation::{Continuation, ContinueRequest};
 use super::fork::Fork;
+use super::model_replies::ModelReplies;
+use super::models::{ModelPlace, Models};
 use super::plan::{ForkRequest, Plan};
 use crate::interpreters::Interpreters;
 use crate::record::Record;
@@ -21,20 +24,42 @@ const LEASE: Duration = Duration::from_secs(180);
 pub(crate) struct Forks {
     open: Mutex<HashMap<String, Arc<Fork>>>,
     interpreters: Interpreters,
+    models: Models,
+    replies: Arc<ModelReplies>,
     lease: Duration,
 }
 
 impl Forks {
-    pub(crate) fn new() -> Self {
-        Self::with_lease(LEASE)
+    pub(crate) fn new(place: ModelPlace) -> Self {
+        Self::with_lease(place, LEASE)
     }
 
-    pub(crate) fn with_lease(lease: Duration) -> Self {
+    pub(crate) fn with_lease(place: ModelPlace, lease: Duration) -> Self {
         Self {
             open: Mutex::default(),
             interpreters: Interpreters::default(),
+            replies: Arc::new(ModelReplies::new(place.replies.clone())),
+            models: Models::new(place),
             lease,
         }
+    }
+
+    pub(crate) fn models(&self) -> &Models {
+        &self.models
+    }
+
+    /// Lets a model write the next turns of an edit.
+    ///
+    /// # Errors
+    /// As [`Models::open`], [`Continuation::new`] and [`Fork::continue_by`].
+    pub(crate) async fn continue_by(
+        &self,
+        fork: &Fork,
+        request: &ContinueRequest,
+    ) -> Result<(), RunError> {
+        let (settings, model) = self.models.open(&request.agent, fork.format()).await?;
+        let continuation = Continuation::new(&settings, model, request)?;
+        fork.continue_by(request.after, continuation)
     }
 
     /// Reads what is edited.
@@ -64,7 +89,14 @@ impl Forks {
     ) -> Result<Option<Arc<Fork>>, RunError> {
         let id = blake3::Hash::from(rand::random::<[u8; 32]>()).to_hex();
         let id = id[..32].to_owned();
-        let fork = Fork::new(id.clone(), name, plan, request.turns, self.lease)?;
+        let fork = Fork::new(
+            id.clone(),
+            name,
+            plan,
+            request.turns,
+            self.replies.clone(),
+            self.lease,
+        )?;
         let fork = Arc::new(fork);
         {
             let mut open = lock(&self.open);

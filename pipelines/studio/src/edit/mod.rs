@@ -3,15 +3,21 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`written`] | turns as people write them, and the replies that they become |
-//! | [`conversation`] | a person in the place of the model |
+//! | [`model_replies`] | the replies of models, on the disk |
+//! | [`models`] | the models that can continue an edit |
+//! | [`continuation`] | a model that writes the next turns, within limits |
+//! | [`conversation`] | a person in the place of the model, or a model by order of the person |
 //! | [`plan`] | what is edited: the recorded trajectory, its task, its session |
 //! | [`fork`] | one edit that is open: its session, its turns, its verdict |
 //! | [`forks`] | all edits that are open |
 //! | [`routes`] | the routes |
 
+pub(crate) mod continuation;
 pub(crate) mod conversation;
 pub(crate) mod fork;
 pub(crate) mod forks;
+pub(crate) mod model_replies;
+pub(crate) mod models;
 pub(crate) mod plan;
 pub(crate) mod routes;
 #[cfg(test)]

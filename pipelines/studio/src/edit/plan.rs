@@ -47,7 +47,7 @@ pub(crate) struct Plan {
     pub(crate) recorded: Trajectory,
     pub(crate) task: Task,
     pub(crate) format: &'static dyn Format,
-    /// Without the time.
+    /// Without the time and the authors.
     pub(crate) lineage: Lineage,
     /// Whether the verdict rejects the recorded trajectory, so that it can be the worse side of a pair.
     pub(crate) is_rejected: bool,
@@ -99,6 +99,7 @@ impl Plan {
                 turn: request.turn,
                 editor: request.editor.clone(),
                 saved_at: 0,
+                authors: Vec::new(),
             },
             checker: checker_in(interpreter.clone(), store.clone())?,
             filters: filters(&recipe),

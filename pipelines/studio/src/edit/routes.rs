@@ -10,11 +10,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use pybench_run::RunError;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::continuation::ContinueRequest;
 use super::fork::{Fork, ForkView};
 use super::forks::{Forks, MAX_FORKS};
+use super::models::AgentList;
 use super::plan::ForkRequest;
 use super::written::WrittenTurn;
 use crate::handlers::{ApiError, blocking, not_found, open, record, with_source};
@@ -55,6 +58,9 @@ pub(crate) fn router() -> Router<Studio> {
         .route("/api/data/{name}/{number}/forks", post(begin))
         .route("/api/forks/{id}", get(view).delete(close))
         .route("/api/forks/{id}/turns", post(send))
+        .route("/api/forks/{id}/continue", post(continue_by))
+        .route("/api/forks/{id}/stop", post(stop))
+        .route("/api/agents", get(agents))
         .route("/api/forks/{id}/save", post(save))
         .layer(DefaultBodyLimit::max(MAX_BODY))
 }
@@ -106,9 +112,9 @@ async fn close(State(forks): State<Arc<Forks>>, Path(id): Path<String>) -> Json<
 }
 
 /// Turns for an edit.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Turns {
+pub(crate) struct Turns {
     /// Number of turns that the sender has seen.
     after: usize,
     turns: Vec<WrittenTurn>,
@@ -122,6 +128,33 @@ async fn send(
     let Json(request) = request?;
     let fork = find(&forks, &id)?;
     fork.send(request.after, request.turns)?;
+    Ok(Json(fork.view()))
+}
+
+/// The agents that can continue an edit.
+async fn agents(State(forks): State<Arc<Forks>>) -> Result<Json<AgentList>, ApiError> {
+    blocking(move || Ok(Json(forks.models().list()))).await
+}
+
+/// Lets a model write the next turns.
+async fn continue_by(
+    State(forks): State<Arc<Forks>>,
+    Path(id): Path<String>,
+    request: Result<Json<ContinueRequest>, JsonRejection>,
+) -> Result<Json<ForkView>, ApiError> {
+    let Json(request) = request?;
+    let fork = find(&forks, &id)?;
+    forks.continue_by(&fork, &request).await?;
+    Ok(Json(fork.view()))
+}
+
+/// Stops the model that writes turns.
+async fn stop(
+    State(forks): State<Arc<Forks>>,
+    Path(id): Path<String>,
+) -> Result<Json<ForkView>, ApiError> {
+    let fork = find(&forks, &id)?;
+    fork.stop();
     Ok(Json(fork.view()))
 }
 

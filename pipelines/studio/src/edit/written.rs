@@ -3,22 +3,34 @@
 use pybench_agent::{Format, Parsed};
 use pybench_llm::Reply;
 use pybench_run::RunError;
+use pybench_types::human_edit::TurnAuthor;
 use pybench_types::trajectory::{Trajectory, Turn, Usage};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::model_replies::ModelReplies;
 use crate::view::prose;
 
-/// A turn that a person wrote, or a recorded one.
+/// A turn that a person wrote, a recorded one, or one of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct WrittenTurn {
     /// Number of the recorded turn, from 1, whose reply is sent as it is. Text and cells are not used then.
     pub(crate) recorded: Option<u32>,
+    /// Id of a reply that a model wrote for an edit. Text and cells are not used then.
+    pub(crate) model: Option<String>,
     /// What comes before the code; the final answer if there is no code.
     pub(crate) text: String,
     /// The cells, in order; none in the last turn.
     pub(crate) cells: Vec<String>,
+}
+
+/// A turn with the reply that it becomes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SentTurn {
+    pub(crate) written: WrittenTurn,
+    pub(crate) author: TurnAuthor,
+    pub(crate) reply: Reply,
 }
 
 impl WrittenTurn {
@@ -32,30 +44,44 @@ impl WrittenTurn {
         };
         Self {
             recorded: u32::try_from(number).ok(),
+            model: None,
             text,
             cells,
         }
     }
 
-    /// The reply in the message format of the recorded trajectory.
+    /// The turn with its reply in the message format of the recorded trajectory.
     ///
     /// # Errors
-    /// [`RunError::BadInput`] if there is no such turn, or the format cannot express the reply.
-    pub(crate) fn reply(
-        &self,
+    /// [`RunError::BadInput`] if there is no such turn or reply, or the format cannot express the reply.
+    pub(crate) fn sent(
+        self,
         recorded: &Trajectory,
         format: &dyn Format,
-    ) -> Result<Reply, RunError> {
-        let content = match self.recorded {
-            Some(number) => recorded_reply(recorded, number)?,
-            None => self.write(format).map_err(RunError::BadInput)?,
+        replies: &ModelReplies,
+    ) -> Result<SentTurn, RunError> {
+        let (author, reply) = match (self.recorded, &self.model) {
+            (None, Some(id)) => {
+                let kept = replies.get(id)?;
+                (TurnAuthor::model(&kept.model), kept.reply)
+            }
+            (Some(number), None) => {
+                let content = recorded_reply(recorded, number)?;
+                (TurnAuthor::recorded(), complete(content))
+            }
+            (None, None) => {
+                let content = self.write(format).map_err(RunError::BadInput)?;
+                (TurnAuthor::human(), complete(content))
+            }
+            (Some(_), Some(_)) => {
+                let text = "a turn has either `recorded` or `model`";
+                return Err(RunError::BadInput(text.to_owned()));
+            }
         };
-        Ok(Reply {
-            content,
-            usage: Usage::default(),
-            // The reply is complete: nothing must be appended.
-            truncated: true,
-            repetition: false,
+        Ok(SentTurn {
+            written: self,
+            author,
+            reply,
         })
     }
 
@@ -105,6 +131,16 @@ impl WrittenTurn {
     }
 }
 
+fn complete(content: String) -> Reply {
+    Reply {
+        content,
+        usage: Usage::default(),
+        // The reply is complete: nothing must be appended.
+        truncated: true,
+        repetition: false,
+    }
+}
+
 fn recorded_reply(recorded: &Trajectory, number: u32) -> Result<String, RunError> {
     let at = (number as usize).checked_sub(1);
     let turn = at.and_then(|at| recorded.turns.get(at));
@@ -127,6 +163,7 @@ mod tests {
     fn written(text: &str, cells: &[&str]) -> WrittenTurn {
         WrittenTurn {
             recorded: None,
+            model: None,
             text: text.to_owned(),
             cells: cells.iter().map(|cell| (*cell).to_owned()).collect(),
         }

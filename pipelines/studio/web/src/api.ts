@@ -1,8 +1,8 @@
 /** Asks the server. `types.ts` has the types of its answers. */
 
 import type {
-  ChatList, ChatRequest, ChatView, Comparison, DatasetStatistics, Facet, FileView, ForkRequest, ForkView, Page, PairView, RecipeView, Results,
-  Review, ReviewSummary, SaveRequest, SourceInfo, TrainingRun, View, WrittenTurn,
+  AgentList, ChatList, ChatRequest, ChatView, Comparison, ContinueRequest, DatasetStatistics, Facet, FileView, ForkRequest, ForkView, Matrix, Page, PairView, RecipeView, Results,
+  RetriedUnits, Review, ReviewSummary, SaveRequest, SourceInfo, TaskQueue, TaskReview, TrainingRun, View, WrittenTurn,
 } from "./types";
 
 /** Asks the server; throws its message if it refuses. */
@@ -50,6 +50,7 @@ export const fileAddress = (name: string, file: FileView) =>
 export const head = async (name: string, file: FileView, bytes: number) =>
   (await ask(`${fileAddress(name, file)}&head=${bytes}`)).text();
 export const comparison = (query: URLSearchParams) => json<Comparison>(`/api/compare?${query}`);
+export const matrix = (query: URLSearchParams) => json<Matrix>(`/api/compare/matrix?${query}`);
 export const pair = (query: URLSearchParams) => json<PairView>(`/api/compare/pair?${query}`);
 export const reviews = (name: string) => json<ReviewSummary>(`${of(name)}/reviews`);
 
@@ -66,6 +67,12 @@ export const fork = (id: string) => json<ForkView>(`/api/forks/${id}`);
 /** Sends turns; `after` is the number of turns that the person has seen. */
 export const sendTurns = (id: string, after: number, turns: WrittenTurn[]) =>
   json<ForkView>(`/api/forks/${id}/turns`, sending("POST", { after, turns }));
+/** The agents that can continue an edit. */
+export const agents = () => json<AgentList>("/api/agents");
+/** Lets a model write the next turns of an edit. */
+export const continueFork = (id: string, request: ContinueRequest) =>
+  json<ForkView>(`/api/forks/${id}/continue`, sending("POST", request));
+export const stopFork = (id: string) => json<ForkView>(`/api/forks/${id}/stop`, sending("POST", {}));
 /** Saves an edit; when the promise is fulfilled, it is on the disk. */
 export const saveFork = (id: string, what: SaveRequest) =>
   json<ForkView>(`/api/forks/${id}/save`, sending("POST", what));
@@ -95,6 +102,15 @@ export const exportAddress = (id: string, form: "notebook" | "json" | "html") =>
 /** Ends the session of a conversation, also while the page is left. */
 export const leaveChat = (id: string) =>
   void fetch(ofChat(id), { ...sending("DELETE", {}), keepalive: true }).catch(() => {});
+
+/** Makes the failed units of a stage and kind pending again. */
+export const retryUnits = (name: string, stage: string, kind: string) =>
+  json<RetriedUnits[]>(`${of(name)}/retry`, sending("POST", { stage, kind }));
+/** The tasks of a run, before they are solved. */
+export const tasks = (name: string, query: URLSearchParams) => json<TaskQueue>(`${of(name)}/tasks?${query}`);
+/** Saves a decision on a task; when the promise is fulfilled, it is on the disk. */
+export const saveTaskReview = (name: string, id: string, review: TaskReview) =>
+  json<TaskReview>(`${of(name)}/tasks/${id}/review`, sending("PUT", review));
 
 /** Saves a decision; when the promise is fulfilled, it is on the disk. */
 export const saveReview = (name: string, number: number, review: Review) =>

@@ -1,7 +1,7 @@
 /** Where the app is: the path, and the filters of the list in the query. Both are the browser's address. */
 
 interface Open {
-  page: "data" | "review" | "edit" | "compare" | "pair" | "chat" | "results" | "training" | "recipe" | "statistics";
+  page: "data" | "review" | "edit" | "compare" | "matrix" | "pair" | "chat" | "results" | "training" | "recipe" | "statistics" | "tasks";
   name: string;
   number: number;
   turn: number;
@@ -26,6 +26,7 @@ class Place {
   /** The open page, the name of its run or dataset, the number of its trajectory, and the turn or the edit of that. */
   get open(): Open {
     if (this.path === "/compare") return { ...NOWHERE, page: "compare" };
+    if (this.path === "/compare/matrix") return { ...NOWHERE, page: "matrix" };
     if (this.path === "/compare/pair") return { ...NOWHERE, page: "pair" };
     if (this.path === "/results") return { ...NOWHERE, page: "results" };
     if (this.path === "/results/training") return { ...NOWHERE, page: "training" };
@@ -33,7 +34,7 @@ class Place {
     const chat = /^\/chat\/([0-9a-f]+)$/.exec(this.path);
     if (chat?.[1]) return { ...NOWHERE, page: "chat", name: chat[1] };
     const found = /^\/(data|review|edit)\/([^/]+)(?:\/(\d+)(?:\/(\d+)|\/edits\/([0-9a-f]+))?)?\/?$/.exec(this.path);
-    const about = /^\/data\/([^/]+)\/(recipe|statistics)\/?$/.exec(this.path);
+    const about = /^\/data\/([^/]+)\/(recipe|statistics|tasks)\/?$/.exec(this.path);
     try {
       if (about) return { ...NOWHERE, page: about[2] as Open["page"], name: decodeURIComponent(about[1] ?? "") };
       return {
@@ -84,6 +85,9 @@ export function follow(event: MouseEvent, to: string) {
   event.preventDefault();
   place.go(to);
 }
+
+/** Millionths of a US dollar, as text. */
+export const dollars = (micro: number) => `$${(micro / 1e6).toFixed(micro < 10_000 ? 5 : micro < 1e6 ? 4 : 2)}`;
 
 /** Whether a key was typed into a field, or is part of a shortcut of the browser. */
 export const isTyping = (event: KeyboardEvent) =>

@@ -1,6 +1,13 @@
 // The answers of the server, generated from the types in pipelines/studio/src. After a change there, run:
 //   UPDATE_TYPES=1 cargo test -p pybench-studio --lib types
 
+export interface AgentList {
+  agents: string[];
+  problem: string;
+}
+
+export type AuthorKind = "human" | "recorded" | "model";
+
 export interface CellView {
   code: string | null;
   outputs: OutputView[];
@@ -76,6 +83,25 @@ export interface Comparison {
   tasks: TaskPair[];
 }
 
+export interface ContinuationView {
+  agent: string;
+  model: string;
+  working: boolean;
+  reply: string;
+  turns: number;
+  tokens: number;
+  micro_usd: number | null;
+  note: string;
+}
+
+export interface ContinueRequest {
+  after: number;
+  agent: string;
+  turns: number;
+  tokens: number;
+  usd: number | null;
+}
+
 export interface Curve {
   name: string;
   points: [number, number][];
@@ -115,6 +141,7 @@ export interface EditInfo {
   saved_at: number;
   repair: boolean;
   pair: boolean;
+  models: string[];
 }
 
 export type EntryKind = "measured" | "baseline" | "published";
@@ -185,6 +212,8 @@ export interface ForkView {
   problem: string;
   turns: TurnView[];
   written: WrittenTurn[];
+  authors: TurnAuthor[];
+  continuation: ContinuationView | null;
   recorded: WrittenTurn[];
   outputs: FileView[];
   verdict: Verdict | null;
@@ -219,6 +248,31 @@ export interface LeaderboardEntry {
   note: string;
 }
 
+export interface Matrix {
+  measure: Measure;
+  measures: Measure[];
+  sides: SideSummary[];
+  compared: number;
+  pairs: PairTest[];
+  total: number;
+  tasks: MatrixTask[];
+}
+
+export interface MatrixCell {
+  number: number;
+  attempts: number;
+  results: number;
+  passed: number;
+}
+
+export interface MatrixTask {
+  task: string;
+  category: string;
+  query: string;
+  differs: boolean;
+  cells: (MatrixCell | null)[];
+}
+
 export type Measure = "verdict" | "strict" | "fixed" | "upstream";
 
 export interface Mismatch {
@@ -240,6 +294,7 @@ export type OutputView = { type: "text"; text: string } | { type: "stderr"; text
 export interface Page {
   total: number;
   rows: Row[];
+  edited: number[];
 }
 
 export interface PairAgreement {
@@ -249,6 +304,16 @@ export interface PairAgreement {
   agree: number;
   kappa: number | null;
   interval: [number, number] | null;
+}
+
+export interface PairTest {
+  a: number;
+  b: number;
+  compared: number;
+  a_better: number;
+  b_better: number;
+  p: number;
+  p_holm: number;
 }
 
 export interface PairView {
@@ -291,6 +356,12 @@ export interface RejectionCount {
 export interface Results {
   leaderboards: Leaderboard[];
   problems: string[];
+}
+
+export interface RetriedUnits {
+  stage: string;
+  units: number;
+  offered: boolean;
 }
 
 export type Retry = "pending" | "command" | "flag";
@@ -336,6 +407,7 @@ export interface Row {
   error: string;
   turns: number;
   tokens: number;
+  micro_usd: number | null;
   query: string;
 }
 
@@ -401,6 +473,8 @@ export interface StageView {
   last_minute: number | null;
 }
 
+export type TaskDecision = "accept" | "change" | "reject";
+
 export interface TaskPair {
   task: string;
   category: string;
@@ -408,6 +482,23 @@ export interface TaskPair {
   winner: Winner;
   a: TaskSide;
   b: TaskSide;
+}
+
+export interface TaskQueue {
+  total: number;
+  undecided: number;
+  accepted: number;
+  changed: number;
+  rejected: number;
+  tasks: TaskView[];
+}
+
+export interface TaskReview {
+  reviewer: string;
+  decision: TaskDecision;
+  query: string;
+  makes: string[];
+  comment: string;
 }
 
 export interface TaskSide {
@@ -419,6 +510,20 @@ export interface TaskSide {
   tokens: number;
 }
 
+export interface TaskView {
+  number: number;
+  id: string;
+  category: string;
+  keyword: string;
+  language: string;
+  query: string;
+  files: string[];
+  outputs: string[];
+  reference: string;
+  checks: string;
+  review: TaskReview | null;
+}
+
 export interface TrainingRun {
   name: string;
   model: string;
@@ -427,6 +532,11 @@ export interface TrainingRun {
   curves: Curve[];
   held_out: Curve[];
   evaluations: EvaluationPoint[];
+}
+
+export interface TurnAuthor {
+  kind: AuthorKind;
+  model: string;
 }
 
 export interface TurnDifference {
@@ -441,6 +551,7 @@ export interface TurnView {
   cells: CellView[];
   prompt_tokens: number | null;
   completion_tokens: number | null;
+  micro_usd: number | null;
   trained: boolean;
 }
 
@@ -475,6 +586,7 @@ export type Winner = "a" | "b" | "neither" | "unknown";
 
 export interface WrittenTurn {
   recorded: number | null;
+  model: string | null;
   text: string;
   cells: string[];
 }

@@ -84,6 +84,10 @@ async fn no_page_has_a_serious_fault() {
             "document.querySelectorAll('tbody tr').length > 0",
         ),
         (
+            "/compare/matrix?a=before&b=after",
+            "document.querySelectorAll('.pairs tbody tr').length === 3",
+        ),
+        (
             "/compare/pair?a=before&a_number=2&b=after&b_number=2",
             "document.querySelectorAll('.turn').length === 2",
         ),

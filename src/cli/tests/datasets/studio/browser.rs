@@ -219,6 +219,13 @@ async fn a_hostile_trajectory_is_text() {
         .wait("document.querySelector('.problem')?.textContent.includes('recipe.toml')")
         .await;
     safe("edit").await;
+    browser
+        .open(&format!("{}/data/{encoded}/tasks", studio.url))
+        .await;
+    browser
+        .wait("!!document.querySelector('textarea')?.value.includes('window.owned=1')")
+        .await;
+    safe("tasks").await;
 
     // The same text as HTML: the policy still executes and loads nothing, and these checks would have seen it.
     let text = serde_json::to_string(&attack).unwrap();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use pybench_run::{ContentStore, Journal, human_edits};
-use pybench_types::human_edit::{HumanEdit, Lineage};
+use pybench_types::human_edit::{HumanEdit, Lineage, TurnAuthor};
 use pybench_types::id::Digest;
 use pybench_types::trajectory::{Trajectory, Verdict};
 use serde_json::{Value, json};
@@ -129,6 +129,7 @@ pub(super) fn edit(folder: &Path, attack: &str) -> String {
             turn: 1,
             editor: attack.to_owned(),
             saved_at: 1,
+            authors: vec![TurnAuthor::model(attack)],
         },
         repair: true,
         pair: true,

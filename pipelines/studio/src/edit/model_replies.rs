@@ -1,0 +1,90 @@
+//! The replies of models in edits. Each is on the disk before it counts, so that an edit can be begun again with it, and
+//! nobody but the studio says which model wrote a turn.
+
+use std::path::PathBuf;
+
+use pybench_llm::Reply;
+use pybench_run::{RunError, write_atomically};
+use pybench_types::id::Digest;
+use serde::{Deserialize, Serialize};
+
+/// A folder of replies, by their ids.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelReplies {
+    folder: PathBuf,
+}
+
+/// A reply, and the model that wrote it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ModelReply {
+    /// Name of the model.
+    pub(crate) model: String,
+    pub(crate) reply: Reply,
+}
+
+impl ModelReplies {
+    pub(crate) fn new(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    /// Writes a reply and returns its id.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub(crate) fn put(&self, reply: &ModelReply) -> Result<Digest, RunError> {
+        let bytes = serde_json::to_vec(reply)?;
+        let id = Digest::of_bytes(&bytes);
+        let io = RunError::io(self.folder.display().to_string());
+        std::fs::create_dir_all(&self.folder).map_err(io)?;
+        write_atomically(&self.folder.join(id.as_str()), &bytes)?;
+        Ok(id)
+    }
+
+    /// The reply with this id.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if there is none.
+    pub(crate) fn get(&self, id: &str) -> Result<ModelReply, RunError> {
+        let id = Digest::try_from(id.to_owned())
+            .map_err(|error| RunError::BadInput(format!("`model` of a turn: {error}")))?;
+        let bytes = std::fs::read(self.folder.join(id.as_str())).map_err(|_| {
+            RunError::BadInput(format!(
+                "`model` of a turn: the studio does not have the reply {}; take the turn back and let the model write it again",
+                id.short()
+            ))
+        })?;
+        Ok(serde_json::from_slice(&bytes)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pybench_types::trajectory::Usage;
+
+    use super::*;
+
+    #[test]
+    fn only_replies_that_were_written_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let replies = ModelReplies::new(folder.path().join("replies"));
+        let reply = ModelReply {
+            model: "m".to_owned(),
+            reply: Reply {
+                content: "2".to_owned(),
+                usage: Usage::default(),
+                truncated: false,
+                repetition: false,
+            },
+        };
+        let id = replies.put(&reply).unwrap();
+        assert_eq!(replies.get(id.as_str()).unwrap(), reply);
+        for (id, expected) in [
+            ("../replies".to_owned(), "not a BLAKE3 digest"),
+            (Digest::of_bytes(b"other").to_string(), "does not have"),
+        ] {
+            let error = replies.get(&id).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The models that can continue an edit: those that conversations can begin with.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use pybench_agent::{Format, format};
+use pybench_chat::agents;
+use pybench_chat::model::ChatAgent;
+use pybench_chat::settings::Settings;
+use pybench_eval::run::AgentChoice;
+use pybench_llm::ChatModel;
+use pybench_run::{FormatChoice, RunError};
+use pybench_types::text::line;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Where models are found, and where their replies are kept.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelPlace {
+    /// The project.
+    pub(crate) root: PathBuf,
+    /// Recipe of the agents: a file, or a name.
+    pub(crate) recipe: PathBuf,
+    pub(crate) runs_dir: PathBuf,
+    /// Folder of the replies.
+    pub(crate) replies: PathBuf,
+}
+
+/// The models that can continue an edit.
+pub(crate) struct Models {
+    place: ModelPlace,
+    /// Those that are in use, by their settings. Each ends with the last edit that uses it.
+    open: Mutex<HashMap<String, Weak<dyn ChatModel>>>,
+}
+
+/// The agents that can continue an edit.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct AgentList {
+    /// Their names.
+    pub(crate) agents: Vec<String>,
+    /// Why there are no agents, or fewer than expected.
+    pub(crate) problem: String,
+}
+
+impl Models {
+    pub(crate) fn new(place: ModelPlace) -> Self {
+        Self {
+            place,
+            open: Mutex::default(),
+        }
+    }
+
+    /// The agents that can continue an edit.
+    pub(crate) fn list(&self) -> AgentList {
+        let (known, problem) = self.known();
+        AgentList {
+            agents: known.into_iter().map(|one| one.label).collect(),
+            problem,
+        }
+    }
+
+    /// Models of the recipe and the newest checkpoint. Agents with a system prompt of their own cannot continue a conversation
+    /// that began with another one.
+    fn known(&self) -> (Vec<Settings>, String) {
+        let place = &self.place;
+        let (mut known, problem) = match agents::models_of_recipe(&place.recipe, &place.root) {
+            Ok(known) => (known, String::new()),
+            Err(error) => (Vec::new(), error.to_string()),
+        };
+        known.retain(|one| !matches!(one.agent, AgentChoice::Config { .. }));
+        known.extend(agents::newest(&place.runs_dir));
+        (known, problem)
+    }
+
+    /// The model of an agent, which reads and writes messages in this format, and its settings.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if there is no such agent; as [`ChatAgent::open`].
+    pub(crate) async fn open(
+        &self,
+        agent: &str,
+        wanted: &dyn Format,
+    ) -> Result<(Settings, Arc<dyn ChatModel>), RunError> {
+        let mut settings = self.settings(agent)?;
+        settings.rollout.format = choice_of(wanted)?;
+        let key = serde_json::to_string(&(&settings.agent, &settings.rollout))?;
+        let known = self.lock().get(&key).and_then(Weak::upgrade);
+        if let Some(model) = known {
+            return Ok((settings, model));
+        }
+        let model = ChatAgent::open(&settings, &self.place.root).await?.model;
+        self.lock().insert(key, Arc::downgrade(&model));
+        Ok((settings, model))
+    }
+
+    fn settings(&self, agent: &str) -> Result<Settings, RunError> {
+        let (known, problem) = self.known();
+        let names: Vec<String> = known.iter().map(|one| one.label.clone()).collect();
+        let found = known.into_iter().find(|one| one.label == agent);
+        found.ok_or_else(|| {
+            let text = format!(
+                "there is no agent `{}` that can continue an edit (agents: {}) {problem}",
+                line(agent),
+                names.join(", ")
+            );
+            RunError::BadInput(text.trim_end().to_owned())
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Weak<dyn ChatModel>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A format as recipes name it.
+fn choice_of(wanted: &dyn Format) -> Result<FormatChoice, RunError> {
+    let mut all = FormatChoice::ALL.into_iter();
+    let found = all.find(|choice| format(*choice).name() == wanted.name());
+    found.ok_or_else(|| {
+        let name = wanted.name();
+        RunError::BadInput(format!(
+            "no model can be asked in the message format `{name}`"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_of_the_recipe_that_take_any_system_prompt_are_offered() {
+        let folder = tempfile::tempdir().unwrap();
+        let models = |recipe: &str| {
+            let path = folder.path().join("agents.toml");
+            std::fs::write(&path, recipe).unwrap();
+            Models::new(ModelPlace {
+                root: folder.path().to_owned(),
+                recipe: path,
+                runs_dir: folder.path().join("none"),
+                replies: folder.path().join("replies"),
+            })
+        };
+        let known = models(
+            "name = 't'\n\n[agents.a]\nkind = 'gguf'\nmodel = 'm.gguf'\n\n\
+             [agents.b]\nkind = 'config'\npath = 'b.yaml'\n\n[agents.c]\nkind = 'human'\n",
+        );
+        let list = known.list();
+        assert_eq!(
+            (list.agents, list.problem),
+            (vec!["a".to_owned()], String::new())
+        );
+        let error = known.settings("b\n").unwrap_err().to_string();
+        assert!(error.contains("(agents: a)"), "{error}");
+        let list = models("name = 't'\nagents = 3\n").list();
+        assert!(
+            list.agents.is_empty() && list.problem.contains("agents.toml"),
+            "{list:?}"
+        );
+    }
+}
