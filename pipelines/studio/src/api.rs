@@ -1,6 +1,7 @@
 //! The routes. Each page of the app has one, which answers JSON.
 
 mod comparison;
+mod previews;
 mod reviews;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ pub(crate) fn router(
         .merge(chat::routes::router().with_state::<Studio>(chats))
         .merge(comparison::router())
         .merge(live::router())
+        .merge(previews::router())
         .merge(recipe_view::router())
         .merge(results::router())
         .merge(reviews::router())

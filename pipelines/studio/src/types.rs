@@ -11,6 +11,7 @@ use crate::chat::view::{ChatList, ChatRequest, ChatView};
 use crate::compare::Comparison;
 use crate::edit::fork::ForkView;
 use crate::edit::plan::ForkRequest;
+use crate::file_page::FilePage;
 use crate::index::{Facet, Page};
 use crate::recipe_view::RecipeView;
 use crate::results::leaderboard::Results;
@@ -35,6 +36,7 @@ fn typescript() -> String {
     generator.subschema_for::<Page>();
     generator.subschema_for::<Facet>();
     generator.subschema_for::<View>();
+    generator.subschema_for::<FilePage>();
     generator.subschema_for::<Comparison>();
     generator.subschema_for::<PairView>();
     generator.subschema_for::<Review>();

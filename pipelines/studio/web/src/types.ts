@@ -152,6 +152,22 @@ export interface FailureCount {
   examples: string[];
 }
 
+export interface FilePage {
+  kind: FilePageKind;
+  size: number;
+  from: number;
+  next: number | null;
+  total: number | null;
+  columns: string[];
+  rows: ((string | null)[])[];
+  sheets: string[];
+  text: string;
+  sound: SoundView | null;
+  note: string;
+}
+
+export type FilePageKind = "table" | "text" | "html" | "document" | "sound" | "bytes";
+
 export interface FileView {
   name: string;
   id: string;
@@ -373,6 +389,13 @@ export interface SideSummary {
   attempts: number;
   tasks: number;
   rate: number | null;
+}
+
+export interface SoundView {
+  peaks: number[];
+  seconds: number;
+  rate: number;
+  channels: number;
 }
 
 export interface SourceInfo {
