@@ -1,7 +1,7 @@
 /** Asks the server. `types.ts` has the types of its answers. */
 
 import type {
-  ChatList, ChatRequest, ChatView, Comparison, DatasetStatistics, Facet, FileView, ForkRequest, ForkView, Page, PairView, RecipeView, Results,
+  ChatList, ChatRequest, ChatView, Comparison, DatasetStatistics, Facet, FilePage, FileView, ForkRequest, ForkView, Page, PairView, RecipeView, Results,
   Review, ReviewSummary, SaveRequest, SourceInfo, TrainingRun, View, WrittenTurn,
 } from "./types";
 
@@ -47,8 +47,11 @@ export const raw = async (name: string, number: number) =>
   JSON.stringify(await json<unknown>(`${of(name)}/${number}/raw`), null, 1);
 export const fileAddress = (name: string, file: FileView) =>
   `${of(name)}/files/${file.id}?name=${encodeURIComponent(file.name)}`;
-export const head = async (name: string, file: FileView, bytes: number) =>
-  (await ask(`${fileAddress(name, file)}&head=${bytes}`)).text();
+/** A part of a file; `from` is a row, a page or a byte. */
+export const filePage = (name: string, file: FileView, from: number, sheet: number) =>
+  json<FilePage>(`${of(name)}/files/${file.id}/page?${new URLSearchParams({ name: file.name, from: String(from), sheet: String(sheet) })}`);
+/** Where an HTML file is for a frame that may do nothing. */
+export const frameAddress = (name: string, file: FileView) => `${of(name)}/files/${file.id}/frame`;
 export const comparison = (query: URLSearchParams) => json<Comparison>(`/api/compare?${query}`);
 export const pair = (query: URLSearchParams) => json<PairView>(`/api/compare/pair?${query}`);
 export const reviews = (name: string) => json<ReviewSummary>(`${of(name)}/reviews`);
