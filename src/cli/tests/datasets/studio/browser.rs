@@ -11,8 +11,7 @@ use super::{Studio, hostile, one_row, run};
 const ENTER: &str = "\u{e007}";
 
 /// The number of elements that only hostile text would make. The frames of HTML files have an empty sandbox.
-const INSIDE: &str =
-    "document.querySelectorAll('iframe:not([sandbox=\"\"]), form[action], a[href^=javascript], svg, object, embed').length";
+const INSIDE: &str = "document.querySelectorAll('iframe:not([sandbox=\"\"]), form[action], a[href^=javascript], svg, object, embed').length";
 
 /// The browser, and whether the program has the app; `None`, with a printed reason, where one is missing.
 pub(super) async fn browser(studio: &Studio) -> Option<Browser> {
