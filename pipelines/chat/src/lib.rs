@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`entry`] | what is saved of a conversation: messages, replies, cells, files |
 //! | [`transcript`] | the messages that the model reads, and what comes next |
-//! | [`history`] | conversations in SQLite, and their files |
+//! | [`history`] | conversations in SQLite or PostgreSQL, and their files |
 //! | [`settings`] | the agent, limits and task of a conversation |
 //! | [`agents`] | the agents of a recipe, and the newest checkpoint |
 //! | [`model`] | the model of a conversation |

@@ -22,6 +22,7 @@ fn chats(folder: &std::path::Path) -> Arc<Chats> {
     Arc::new(Chats::new(ChatPlace {
         root: folder.to_owned(),
         history: folder.join("chat"),
+        profile: None,
         recipe: folder.join("no-recipe.toml"),
         runs_dir: folder.join("no-runs"),
     }))

@@ -33,6 +33,8 @@ pub(crate) struct ChatPlace {
     pub(crate) root: PathBuf,
     /// Folder of the history.
     pub(crate) history: PathBuf,
+    /// Profile of the database that has the history instead of that folder.
+    pub(crate) profile: Option<PathBuf>,
     /// Recipe of the agents: a file, or a name.
     pub(crate) recipe: PathBuf,
     pub(crate) runs_dir: PathBuf,
@@ -79,7 +81,10 @@ impl Chats {
         if let Some(history) = &*known {
             return Ok(history.clone());
         }
-        let history = Arc::new(History::open(&self.place.history)?);
+        let history = Arc::new(History::at(
+            &self.place.history,
+            self.place.profile.as_deref(),
+        )?);
         *known = Some(history.clone());
         Ok(history)
     }
@@ -101,7 +106,8 @@ impl Chats {
     /// The history cannot be read.
     pub(crate) fn list(&self) -> Result<ChatList, RunError> {
         let (known, problem) = self.agents();
-        let saved = match self.place.history.is_dir() {
+        let exists = self.place.profile.is_some() || self.place.history.is_dir();
+        let saved = match exists {
             true => self.history()?.list()?,
             false => Vec::new(),
         };

@@ -38,6 +38,7 @@ fn chats(folder: &tempfile::TempDir, endpoint: &Endpoint, lease: Duration) -> Ar
     let place = ChatPlace {
         root: folder.path().to_owned(),
         history: folder.path().join("chat"),
+        profile: None,
         recipe,
         runs_dir: folder.path().join("runs"),
     };
