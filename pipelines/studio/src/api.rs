@@ -17,7 +17,7 @@ use axum::{Json, Router};
 
 use crate::access::{self, Token};
 use crate::assets;
-use crate::chat::{self, chats::Chats};
+use crate::chat::{self, chats::Chats, routes::ChatState};
 use crate::edit::forks::Forks;
 use crate::edit::routes::{self, Studio};
 use crate::handlers::{ApiError, blocking, not_found, with_source};
@@ -34,9 +34,13 @@ pub(crate) fn router(
     chats: Arc<Chats>,
     token: Token,
 ) -> Router {
+    let chat_state = ChatState {
+        chats,
+        sources: sources.clone(),
+    };
     let routes = Router::new()
         .merge(routes::router())
-        .merge(chat::routes::router().with_state::<Studio>(chats))
+        .merge(chat::routes::router().with_state::<Studio>(chat_state))
         .merge(comparison::router())
         .merge(live::router())
         .merge(previews::router())

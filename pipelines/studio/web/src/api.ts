@@ -89,7 +89,7 @@ export const chat = (id: string, after: number, generation: number, from: number
 /** Sends a message, or replaces the message with a number. */
 export const sendMessage = (id: string, text: string, replaces: number | null) =>
   json<unknown>(`${ofChat(id)}/messages`, sending("POST", { text, replaces }));
-export const orderChat = (id: string, order: "retry" | "continue" | "stop" | "grade") =>
+export const orderChat = (id: string, order: "retry" | "continue" | "stop" | "grade" | "dataset") =>
   json<unknown>(`${ofChat(id)}/${order}`, sending("POST", {}));
 export const putChatFile = (id: string, name: string, base64: string) =>
   json<unknown>(`${ofChat(id)}/files`, sending("PUT", { name, base64 }));

@@ -29,6 +29,12 @@ export interface ChatList {
 export interface ChatRequest {
   agent: string | null;
   conversation: string | null;
+  about: ChatTopic | null;
+}
+
+export interface ChatTopic {
+  name: string;
+  number: number;
 }
 
 export interface ChatView {
