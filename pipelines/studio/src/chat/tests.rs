@@ -227,10 +227,8 @@ async fn a_conversation_begins_with_the_files_and_the_query_of_a_task() {
     let dataset = folder.path().join("chat/dataset");
     let rows = std::fs::read_to_string(dataset.join("rows.jsonl")).unwrap();
     let row: serde_json::Value = serde_json::from_str(&rows).unwrap();
-    assert_eq!(
-        (&row["provenance"], &row["teacher"]),
-        (&"chat".into(), &"m".into())
-    );
+    assert_eq!(row["provenance"], "chat");
+    assert_eq!(row["conversation"], open.id);
     let file = Digest::of_bytes(b"a\n1\n");
     assert_eq!(row["files"][0]["blake3"], file.as_str());
     let kept = dataset.join("files").join(&file.as_str()[..2]);

@@ -4,7 +4,7 @@ const PNG = "\x89PNG\r\n\x1a\n";
 
 /** Width and height in pixels; `undefined` where its beginning does not say. */
 export function pictureSize(base64: string): { width: number; height: number } | undefined {
-  let head;
+  let head: string;
   try {
     // The first 24 bytes.
     head = atob(base64.slice(0, 32));

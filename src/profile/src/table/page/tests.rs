@@ -85,7 +85,7 @@ fn items_of_json_become_rows() {
     );
     let broken = page(FileKind::Jsonl, b"{\"a\": 1}\n{\"a\": \n", 0, 9).unwrap_err();
     assert!(broken.starts_with("row 2: "), "{broken}");
-    for (text, reason) in [(&b"{\"a\": 1}"[..], "an array"), (b"[1, 2", "EOF")] {
+    for (text, reason) in [(&b"{\"a\": 1}"[..], "an array"), (&b"[1, 2"[..], "EOF")] {
         let error = page(FileKind::Json, text, 0, 9).unwrap_err();
         assert!(error.contains(reason), "{error}");
     }
