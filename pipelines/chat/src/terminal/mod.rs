@@ -6,12 +6,14 @@
 //! | [`reply_text`] | the text of a reply while it arrives |
 //! | [`images`] | pictures by the protocol of the terminal |
 //! | [`screen`] | what a person sees |
+//! | [`sixel`] | pictures as sixels |
 //! | [`style`] | colors |
 
 pub(crate) mod images;
 pub(crate) mod input;
 mod reply_text;
 pub(crate) mod screen;
+mod sixel;
 mod style;
 
 use std::fs::OpenOptions;

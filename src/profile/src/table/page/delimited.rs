@@ -25,10 +25,10 @@ pub(super) fn page(
         separator,
         clock,
     };
-    let mut page = TablePage::default();
-    page.columns = match records.next(true)? {
-        Some(names) => names.into_iter().map(lossy).collect(),
-        None => return Err("no header".to_owned()),
+    let names = records.next(true)?.ok_or("no header")?;
+    let mut page = TablePage {
+        columns: names.into_iter().map(lossy).collect(),
+        ..TablePage::default()
     };
     page.bound();
     let mut at = 0;
