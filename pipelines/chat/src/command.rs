@@ -81,8 +81,8 @@ pub struct ChatArgs {
     /// Folder of the history [default: data/chat in the project]
     #[arg(long, value_name = "DIR")]
     pub history: Option<PathBuf>,
-    /// Profile whose PostgreSQL keeps the conversations, and whose bucket keeps their files [default: SQLite in that folder]
-    #[arg(long, value_name = "PROFILE")]
+    /// Keep the conversations in the PostgreSQL server that FILE names, and their files in its bucket [default: in that folder]
+    #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// Folder that contains the run folders [default: data/runs in the project]
     #[arg(long, value_name = "DIR")]

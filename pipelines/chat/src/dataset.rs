@@ -57,8 +57,8 @@ struct ChatRowFile {
 /// there is one; returns their verdict. The row is on the disk when this returns.
 ///
 /// # Errors
-/// [`RunError::BadInput`] if the model has not ended its answer, or the checks reject it; as [`graded`]; the dataset cannot be
-/// written.
+/// [`RunError::BadInput`] if the model has not ended its answer, or the checks reject it; as
+/// [`grade`](crate::grade::grade); the dataset cannot be written.
 pub async fn add(
     conversation: &mut Conversation,
     live: &Live,

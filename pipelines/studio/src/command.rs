@@ -57,8 +57,8 @@ pub struct StudioArgs {
     /// Folder of the conversations [default: data/chat in the project]
     #[arg(long, value_name = "DIR")]
     pub chat_history: Option<PathBuf>,
-    /// Profile whose PostgreSQL keeps the conversations [default: SQLite in that folder]
-    #[arg(long, value_name = "PROFILE")]
+    /// Keep the conversations in the PostgreSQL server that FILE names, and their files in its bucket [default: in that folder]
+    #[arg(long, value_name = "FILE")]
     pub chat_profile: Option<PathBuf>,
     #[command(flatten)]
     pub log: LogArgs,
