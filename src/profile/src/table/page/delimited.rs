@@ -48,11 +48,15 @@ pub(super) fn page(
         at += 1;
     }
     while clock.may_count() {
-        if records.next(false)?.is_none() {
-            page.total = Some(at);
-            break;
+        match records.next(false) {
+            Ok(Some(_)) => at += 1,
+            Ok(None) => {
+                page.total = Some(at);
+                break;
+            }
+            // The rows of the page were found.
+            Err(_) => break,
         }
-        at += 1;
     }
     Ok(page)
 }
