@@ -81,6 +81,9 @@ pub struct ChatArgs {
     /// Folder of the history [default: data/chat in the project]
     #[arg(long, value_name = "DIR")]
     pub history: Option<PathBuf>,
+    /// Keep the conversations in the PostgreSQL server that FILE names, and their files in its bucket [default: in that folder]
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// Folder that contains the run folders [default: data/runs in the project]
     #[arg(long, value_name = "DIR")]
     pub runs_dir: Option<PathBuf>,
@@ -97,7 +100,8 @@ pub async fn run(args: &ChatArgs) -> Result<(), RunError> {
     let root = project_root(Path::new("."));
     let root = root.unwrap_or_else(|| PathBuf::from("."));
     let folder = args.history.clone();
-    let history = Arc::new(History::open(&folder.unwrap_or_else(|| root.join(FOLDER)))?);
+    let folder = folder.unwrap_or_else(|| root.join(FOLDER));
+    let history = Arc::new(History::at(&folder, args.profile.as_deref())?);
     if args.list {
         return print(&listed(&history.list()?));
     }

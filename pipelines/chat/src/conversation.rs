@@ -365,40 +365,22 @@ impl Conversation {
         cell: Result<String, &'static str>,
         live: &Live,
     ) -> Result<bool, RunError> {
-        let code = match cell {
-            Ok(code) => code,
-            Err(why) => {
-                let run = CellRun {
-                    cell: None,
-                    observation: format_error(why, self.agent.format),
-                };
-                let stopped_by_person = false;
-                self.save(
-                    Entry::Run {
-                        run,
-                        stopped_by_person,
-                    },
-                    live,
-                )?;
-                return Ok(true);
+        let (cell, observation, stopped_by_person) = match cell {
+            Err(why) => (None, format_error(why, self.agent.format), false),
+            Ok(code) => {
+                if self.session(live).await?.is_none() {
+                    return Ok(false);
+                }
+                live.send(Event::CellStarted(code.clone()));
+                let (observation, stopped) = self.session.run(&code, live).await?;
+                (Some(code), observation, stopped)
             }
         };
-        if self.session(live).await?.is_none() {
-            return Ok(false);
-        }
-        live.send(Event::CellStarted(code.clone()));
-        let (observation, stopped_by_person) = self.session.run(&code, live).await?;
-        let run = CellRun {
-            cell: Some(code),
-            observation,
+        let run = Entry::Run {
+            run: CellRun { cell, observation },
+            stopped_by_person,
         };
-        self.save(
-            Entry::Run {
-                run,
-                stopped_by_person,
-            },
-            live,
-        )?;
+        self.save(run, live)?;
         Ok(!stopped_by_person)
     }
 

@@ -51,11 +51,29 @@ pub fn task(named: &str, runs_dir: &Path, history: &History) -> Result<Task, Run
     Ok(task)
 }
 
+/// A conversation about a task, as an attempt at it.
+pub(crate) struct Graded {
+    pub(crate) task: Box<Task>,
+    pub(crate) trajectory: Trajectory,
+    pub(crate) verdict: Verdict,
+}
+
 /// Checks a conversation about a task: what its session has written, and its last answer.
 ///
 /// # Errors
 /// [`RunError::BadInput`] if the conversation is about no task; failures of the sandbox.
 pub async fn grade(conversation: &mut Conversation, live: &Live) -> Result<Verdict, RunError> {
+    Ok(graded(conversation, live).await?.verdict)
+}
+
+/// As [`grade`], with what was checked.
+///
+/// # Errors
+/// As [`grade`].
+pub(crate) async fn graded(
+    conversation: &mut Conversation,
+    live: &Live,
+) -> Result<Graded, RunError> {
     let task = conversation.settings().task.clone();
     let task = task.ok_or_else(|| {
         RunError::BadInput(
@@ -79,7 +97,12 @@ pub async fn grade(conversation: &mut Conversation, live: &Live) -> Result<Verdi
         format: conversation.agent().format,
     };
     let verdict = decide(&case, &FILTERS, checker.as_ref()).await;
-    verdict.map_err(|failure| of_failure(&failure))
+    let verdict = verdict.map_err(|failure| of_failure(&failure))?;
+    Ok(Graded {
+        task,
+        trajectory,
+        verdict,
+    })
 }
 
 /// The conversation as an attempt at a task, without output files.

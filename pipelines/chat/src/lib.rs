@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`entry`] | what is saved of a conversation: messages, replies, cells, files |
 //! | [`transcript`] | the messages that the model reads, and what comes next |
-//! | [`history`] | conversations in SQLite, and their files |
+//! | [`history`] | conversations in SQLite or PostgreSQL, and their files |
 //! | [`settings`] | the agent, limits and task of a conversation |
 //! | [`agents`] | the agents of a recipe, and the newest checkpoint |
 //! | [`model`] | the model of a conversation |
@@ -12,6 +12,7 @@
 //! | [`live_session`] | the interpreter of a conversation; restored by replay |
 //! | [`conversation`] | a conversation that goes on |
 //! | [`grade`] | a conversation about a task, checked like a trajectory |
+//! | [`dataset`] | a conversation as a row of a dataset |
 //! | [`export`] | a conversation as notebook, JSON or HTML |
 //! | [`terminal`] | a conversation in the terminal |
 //! | [`command`] | the arguments of `pybench chat` |
@@ -19,6 +20,7 @@
 pub mod agents;
 pub mod command;
 pub mod conversation;
+pub mod dataset;
 pub mod entry;
 pub mod export;
 pub mod grade;

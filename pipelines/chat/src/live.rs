@@ -26,6 +26,8 @@ pub enum Event {
     Restoring { cell: usize, cells: usize },
     /// The session was restored.
     Restored(Restored),
+    /// Something that a person should know.
+    Note(String),
 }
 
 /// How a session was restored.

@@ -16,7 +16,8 @@ use serde_json::json;
 
 /// What pages may load: nothing from elsewhere, no inline scripts. Images of outputs are in the page's data.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
-                      connect-src 'self'; media-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+                      connect-src 'self'; media-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; \
+                      frame-ancestors 'none'";
 
 const REFUSED: &str = "Open the link that `pybench studio` printed: it holds the token of this session. Programs send it \
                        as `Authorization: Bearer TOKEN`.\n";

@@ -2,6 +2,7 @@
 
 mod comparison;
 mod openapi;
+mod previews;
 pub(crate) mod retries;
 mod reviews;
 mod task_reviews;
@@ -19,7 +20,7 @@ use axum::{Json, Router};
 
 use crate::access::{self, Token};
 use crate::assets;
-use crate::chat::{self, chats::Chats};
+use crate::chat::{self, chats::Chats, routes::ChatState};
 use crate::edit::forks::Forks;
 use crate::edit::routes::{self, Studio};
 use crate::handlers::{ApiError, blocking, not_found, with_source};
@@ -36,12 +37,17 @@ pub(crate) fn router(
     chats: Arc<Chats>,
     token: Token,
 ) -> Router {
+    let chat_state = ChatState {
+        chats,
+        sources: sources.clone(),
+    };
     let routes = Router::new()
         .merge(routes::router())
-        .merge(chat::routes::router().with_state::<Studio>(chats))
+        .merge(chat::routes::router().with_state::<Studio>(chat_state))
         .merge(comparison::router())
         .merge(live::router())
         .merge(openapi::router())
+        .merge(previews::router())
         .merge(recipe_view::router())
         .merge(results::router())
         .merge(retries::router())

@@ -58,6 +58,9 @@ pub struct StudioArgs {
     /// Folder of the conversations [default: data/chat in the project]
     #[arg(long, value_name = "DIR")]
     pub chat_history: Option<PathBuf>,
+    /// Keep the conversations in the PostgreSQL server that FILE names, and their files in its bucket [default: in that folder]
+    #[arg(long, value_name = "FILE")]
+    pub chat_profile: Option<PathBuf>,
     #[command(flatten)]
     pub log: LogArgs,
 }
@@ -163,6 +166,7 @@ fn chat_place(args: &StudioArgs) -> ChatPlace {
     let history = args.chat_history.clone();
     ChatPlace {
         history: history.unwrap_or_else(|| root.join(pybench_chat::history::FOLDER)),
+        profile: args.chat_profile.clone(),
         recipe: args.chat_recipe.clone(),
         runs_dir,
         root,

@@ -266,6 +266,16 @@ impl Opened {
 }
 
 impl Opened {
+    /// A file of the source, of any size. Its bytes are not compared with its id.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if it is missing or cannot be opened.
+    pub(crate) fn open_file(&self, id: &Digest) -> Result<File, RunError> {
+        let path = self.path(id);
+        open_regular(&path)
+            .map_err(|error| RunError::BadInput(format!("{}: {error}", path.display())))
+    }
+
     fn path(&self, id: &Digest) -> PathBuf {
         match &self.files {
             Files::Run(store) => store.path(id),

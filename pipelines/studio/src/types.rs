@@ -15,6 +15,7 @@ use crate::edit::continuation::ContinueRequest;
 use crate::edit::fork::ForkView;
 use crate::edit::models::AgentList;
 use crate::edit::plan::ForkRequest;
+use crate::file_page::FilePage;
 use crate::index::{Facet, Page};
 use crate::recipe_view::RecipeView;
 use crate::results::leaderboard::Results;
@@ -40,6 +41,7 @@ fn typescript() -> String {
     generator.subschema_for::<Page>();
     generator.subschema_for::<Facet>();
     generator.subschema_for::<View>();
+    generator.subschema_for::<FilePage>();
     generator.subschema_for::<Comparison>();
     generator.subschema_for::<Matrix>();
     generator.subschema_for::<PairView>();

@@ -12,6 +12,9 @@ use symphonia::core::io::MediaSourceStream;
 /// Maximum number of samples over all channels: one hour of stereo at 48 kHz.
 const MAX_SAMPLES: u64 = 3600 * 2 * 48_000;
 
+/// Maximum number of parts of a waveform; an even number.
+const MAX_PEAKS: usize = 1_000;
+
 /// Profiles an audio file.
 ///
 /// # Errors
@@ -36,6 +39,87 @@ pub(super) fn samples(kind: FileKind, bytes: &[u8]) -> Result<(Vec<f32>, u32, u3
     let mut samples = Vec::new();
     let (decoded, _) = read(kind, bytes, |packet| samples.extend_from_slice(packet))?;
     Ok((samples, decoded.rate, decoded.channels))
+}
+
+/// How loud a sound is over its time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Waveform {
+    /// The loudest sample of each part, from 0 to 1. All parts but the last have the same length.
+    pub peaks: Vec<f32>,
+    /// Length in seconds.
+    pub seconds: f64,
+    /// Sample rate in Hz.
+    pub rate: u32,
+    pub channels: u32,
+}
+
+/// The loudest samples of at most [`MAX_PEAKS`] parts.
+///
+/// # Errors
+/// As [`profile`].
+pub(super) fn waveform(kind: FileKind, bytes: &[u8]) -> Result<Waveform, String> {
+    let mut peaks = Peaks::default();
+    let (decoded, _) = read(kind, bytes, |packet| {
+        packet.iter().for_each(|sample| peaks.take(*sample));
+    })?;
+    let frames = decoded.samples / u64::from(decoded.channels.max(1));
+    Ok(Waveform {
+        peaks: peaks.end(),
+        seconds: frames as f64 / f64::from(decoded.rate),
+        rate: decoded.rate,
+        channels: decoded.channels,
+    })
+}
+
+/// Peaks of a sound whose length is not known: two neighbors become one when there are too many.
+struct Peaks {
+    peaks: Vec<f32>,
+    /// Samples of a part.
+    length: usize,
+    /// Samples of the part that is not complete, and the loudest of them.
+    taken: usize,
+    loudest: f32,
+}
+
+impl Default for Peaks {
+    fn default() -> Self {
+        Self {
+            peaks: Vec::new(),
+            length: 64,
+            taken: 0,
+            loudest: 0.0,
+        }
+    }
+}
+
+impl Peaks {
+    fn take(&mut self, sample: f32) {
+        // `max` and `min` leave out what is not a number.
+        self.loudest = self.loudest.max(sample.abs().min(1.0));
+        self.taken += 1;
+        if self.taken < self.length {
+            return;
+        }
+        self.push();
+        if self.peaks.len() == MAX_PEAKS {
+            let pairs = self.peaks.chunks(2);
+            let merged = pairs.map(|pair| pair.iter().copied().fold(0.0, f32::max));
+            self.peaks = merged.collect();
+            self.length *= 2;
+        }
+    }
+
+    fn push(&mut self) {
+        self.peaks.push(self.loudest);
+        (self.taken, self.loudest) = (0, 0.0);
+    }
+
+    fn end(mut self) -> Vec<f32> {
+        if self.taken > 0 {
+            self.push();
+        }
+        self.peaks
+    }
 }
 
 /// Decodes a file, packet by packet; also returns the name of its codec.
@@ -171,6 +255,21 @@ mod tests {
             (8000, 1, "pcm_s16le")
         );
         assert!((found.duration - 1.0).abs() < 1e-9 && (found.rms - 0.5).abs() < 1e-4);
+    }
+
+    #[test]
+    fn a_waveform_has_the_peaks_of_its_parts() {
+        let mut samples = vec![0; 200_000];
+        samples[150_000] = 16384;
+        let found = waveform(FileKind::Wav, &wav(&samples, 8000)).unwrap();
+        assert_eq!((found.rate, found.channels, found.seconds), (8000, 1, 25.0));
+        assert!((MAX_PEAKS / 2..=MAX_PEAKS).contains(&found.peaks.len()));
+        let loud = found.peaks.iter().position(|peak| *peak > 0.4).unwrap();
+        let part = loud as f64 / found.peaks.len() as f64;
+        assert!((part - 0.75).abs() < 0.01, "{part}");
+        assert_eq!(found.peaks.iter().filter(|peak| **peak > 0.0).count(), 1);
+        let short = waveform(FileKind::Wav, &wav(&[16384, 0], 8000)).unwrap();
+        assert_eq!(short.peaks, [0.5]);
     }
 
     #[test]

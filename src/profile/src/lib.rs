@@ -8,7 +8,9 @@ mod pictures;
 pub mod preview;
 mod table;
 
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -17,11 +19,16 @@ use polars::prelude::DataFrame;
 use pybench_datasets::decontaminate::Table;
 use pybench_types::task::{ColumnKind, FileKind, Profile};
 
+pub use audio::Waveform;
 pub use document::{Block, Cells};
 pub use pictures::PictureIndex;
+pub use table::page::{MAX_PAGE_ROWS, RowRange, TablePage};
 
 /// A file that takes longer to profile counts as broken.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// A person does not wait longer for a page of a file.
+const PAGE_TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// Stack size in bytes. Some parsers recurse as deep as the document nests.
 const STACK_SIZE: usize = 64 << 20;
@@ -96,6 +103,55 @@ pub fn picture(kind: FileKind, bytes: &[u8]) -> Option<DynamicImage> {
 pub fn sound(kind: FileKind, bytes: &[u8]) -> Option<(Vec<f32>, u32, u32)> {
     let bytes = bytes.to_vec();
     parsed(move || audio::samples(kind, &bytes).ok())
+}
+
+/// Rows of a table file, for people to look at. The file may be larger than the memory.
+///
+/// # Errors
+/// The reason why the rows cannot be shown.
+pub fn table_page(kind: FileKind, file: File, rows: RowRange) -> Result<TablePage, String> {
+    within_time(move || table::page::read(kind, file, rows))
+}
+
+/// The text of each page of a pdf file; empty for pages whose text cannot be read.
+///
+/// # Errors
+/// The reason why it cannot be read.
+pub fn pdf_pages(bytes: Vec<u8>) -> Result<Vec<String>, String> {
+    within_time(move || document::pdf_pages(&bytes))
+}
+
+/// How loud a sound file is over its time.
+///
+/// # Errors
+/// The reason why it cannot be read.
+pub fn waveform(kind: FileKind, bytes: Vec<u8>) -> Result<Waveform, String> {
+    within_time(move || audio::waveform(kind, &bytes))
+}
+
+/// Runs a parser in a thread of its own. One that takes too long keeps its thread until it ends.
+fn within_time<T: Send + 'static>(
+    parse: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    silence_panics();
+    let (sender, receiver) = channel();
+    let work = move || {
+        // The receiver is closed once the time limit has passed.
+        let _ = sender.send(parse());
+    };
+    let thread = std::thread::Builder::new()
+        .name(THREAD_NAME.into())
+        .stack_size(STACK_SIZE);
+    let spawned = thread.spawn(work);
+    spawned.map_err(|error| format!("no thread to read it: {error}"))?;
+    match receiver.recv_timeout(PAGE_TIME_LIMIT) {
+        Ok(read) => read,
+        Err(RecvTimeoutError::Disconnected) => Err("its parser gave up on it".to_owned()),
+        Err(RecvTimeoutError::Timeout) => {
+            let seconds = PAGE_TIME_LIMIT.as_secs();
+            Err(format!("took longer than {seconds} s to read"))
+        }
+    }
 }
 
 /// Runs a parser in a thread of its own; `None` if it panics.

@@ -30,7 +30,7 @@ pub(crate) use self::offers::lease_end;
 pub use self::offers::{LeasedOffer, OfferCounts};
 pub(crate) use self::place::JournalPlace;
 use self::postgres::PostgresJournal;
-pub use self::postgres::PostgresServer;
+pub use self::postgres::{PostgresServer, PostgresTables, SqlRow, SqlTransaction, SqlValue};
 pub use self::profile::{Profile, RunQueue, TemporalServer, WorkerSettings};
 use self::sqlite::SqliteJournal;
 pub use self::transfer::JournalSize;

@@ -51,8 +51,9 @@ pub use in_flight::InFlight;
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{
     Batch, BatchRequest, BudgetCap, Call, CallState, Event, Journal, JournalSize, LeasedOffer,
-    OfferCounts, PendingCall, PostgresServer, Profile, Reservation, ReserveError, RetryFailed,
-    RunQueue, Spent, TRAJECTORY_REVIEWS, TemporalServer, UnitFailure, WorkerSettings,
+    OfferCounts, PendingCall, PostgresServer, PostgresTables, Profile, Reservation, ReserveError,
+    RetryFailed, RunQueue, Spent, SqlRow, SqlTransaction, SqlValue, TRAJECTORY_REVIEWS,
+    TemporalServer, UnitFailure, WorkerSettings,
 };
 pub use local::{ExecutorOptions, LocalExecutor, SAVE_EVERY, StageClock, cores, time_spent};
 pub use pace::Pace;

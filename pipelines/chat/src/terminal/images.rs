@@ -1,4 +1,4 @@
-//! Pictures in a terminal, by the protocol of kitty or iTerm2; elsewhere they become files.
+//! Pictures in a terminal, by the protocol of kitty or iTerm2 or as sixels; elsewhere they become files.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +7,12 @@ use base64::engine::general_purpose::STANDARD;
 use pybench_run::{RunError, write_atomically};
 use pybench_types::id::Digest;
 
+use super::sixel::sixel;
+
 /// Bytes of base64 in one command of kitty's protocol.
 const KITTY_CHUNK: usize = 4096;
+/// Beginnings of the names of terminals that show sixels. Others do too, but say so only when they are asked.
+const SIXEL: [&str; 4] = ["foot", "mlterm", "contour", "yaft"];
 /// The first bytes of a PNG file.
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
@@ -21,6 +25,8 @@ pub enum ImageProtocol {
     Kitty,
     /// Inline images of iTerm2, also in WezTerm.
     Iterm2,
+    /// Sixels, as in foot, mlterm, Contour and `xterm -ti vt340`.
+    Sixel,
     /// As files, whose paths are printed.
     Path,
 }
@@ -61,6 +67,10 @@ impl Images {
                 "\x1b]1337;File=inline=1;size={}:{content}\x07\n",
                 bytes.len()
             )),
+            ImageProtocol::Sixel => match sixel(&bytes) {
+                Some(text) => Ok(text),
+                None => file(&self.folder, media, &bytes),
+            },
             _ => file(&self.folder, media, &bytes),
         }
     }
@@ -78,6 +88,7 @@ fn of_terminal(variable: impl Fn(&str) -> Option<String>) -> ImageProtocol {
         "iTerm.app" | "WezTerm" => ImageProtocol::Iterm2,
         "ghostty" => ImageProtocol::Kitty,
         _ if is_set("KITTY_WINDOW_ID") || terminal == "xterm-kitty" => ImageProtocol::Kitty,
+        _ if SIXEL.iter().any(|name| terminal.starts_with(name)) => ImageProtocol::Sixel,
         _ => ImageProtocol::Path,
     }
 }
@@ -119,11 +130,12 @@ mod tests {
 
     #[test]
     fn terminals_are_recognized_by_what_they_say() {
-        use ImageProtocol::{Iterm2, Kitty, Path};
+        use ImageProtocol::{Iterm2, Kitty, Path, Sixel};
         for (variables, expected) in [
             (vec![("TERM", "xterm-kitty")], Kitty),
             (vec![("TERM_PROGRAM", "ghostty")], Kitty),
             (vec![("TERM_PROGRAM", "WezTerm")], Iterm2),
+            (vec![("TERM", "foot-extra")], Sixel),
             (
                 vec![("TERM_PROGRAM", "iTerm.app"), ("TMUX", "/tmp/x")],
                 Path,
@@ -155,6 +167,7 @@ mod tests {
             (ImageProtocol::Auto, "image/png", &png),
             (ImageProtocol::Path, "image/png", &png),
             (ImageProtocol::Kitty, "image/jpeg", &jpeg),
+            (ImageProtocol::Sixel, "image/png", &png),
         ] {
             let shown = new(asked).show(media, content).unwrap();
             let path = shown.trim().strip_prefix("[picture: ").unwrap();

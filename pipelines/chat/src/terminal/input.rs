@@ -21,11 +21,12 @@ Ctrl-C stops the reply or cell; Ctrl-C again ends the chat.
 /save notebook|json|html [PATH]
                   save the conversation
 /grade            run the checks of the task (--task)
+/add              add the conversation to the dataset of the history
 /limits           show the limits and what was spent
 /quit             end; `pybench chat --resume ID` continues
 ";
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "/put",
     "/files",
     "/get",
@@ -35,6 +36,7 @@ const COMMANDS: [&str; 12] = [
     "/continue",
     "/save",
     "/grade",
+    "/add",
     "/limits",
     "/quit",
     "/help",
@@ -53,6 +55,7 @@ pub(crate) enum Input {
     Continue,
     Save(SaveAs, Option<PathBuf>),
     Grade,
+    Add,
     Limits,
     Quit,
     Help,
@@ -100,6 +103,7 @@ impl Input {
             "/retry" => alone(Self::Retry),
             "/continue" => alone(Self::Continue),
             "/grade" => alone(Self::Grade),
+            "/add" => alone(Self::Add),
             "/limits" => alone(Self::Limits),
             "/quit" => alone(Self::Quit),
             "/help" => alone(Self::Help),

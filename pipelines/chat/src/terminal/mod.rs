@@ -6,12 +6,14 @@
 //! | [`reply_text`] | the text of a reply while it arrives |
 //! | [`images`] | pictures by the protocol of the terminal |
 //! | [`screen`] | what a person sees |
+//! | [`sixel`] | pictures as sixels |
 //! | [`style`] | colors |
 
 pub(crate) mod images;
 pub(crate) mod input;
 mod reply_text;
 pub(crate) mod screen;
+mod sixel;
 mod style;
 
 use std::fs::OpenOptions;
@@ -26,6 +28,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::conversation::Conversation;
+use crate::dataset::add;
 use crate::entry::{Entry, message_positions};
 use crate::export::export;
 use crate::grade::grade;
@@ -274,6 +277,10 @@ async fn work(
             return Ok(Done::Text(format!("{}\n", path.display())));
         }
         Input::Grade => return grade(conversation, live).await.map(Done::Verdict),
+        Input::Add => {
+            let verdict = add(conversation, live).await?;
+            return Ok(verdict.map_or(Done::Ended(Ended::Answered), Done::Verdict));
+        }
         Input::Limits => return limits(conversation).map(Done::Text),
         Input::Quit | Input::Help => Ok(Ended::Answered),
     };

@@ -73,6 +73,10 @@ impl Screen {
                 self.restored(restored);
                 Ok(())
             }
+            Event::Note(text) => {
+                self.note(text);
+                Ok(())
+            }
         }
     }
 

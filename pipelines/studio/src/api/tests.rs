@@ -23,6 +23,7 @@ fn chats(folder: &std::path::Path) -> Arc<Chats> {
     Arc::new(Chats::new(ChatPlace {
         root: folder.to_owned(),
         history: folder.join("chat"),
+        profile: None,
         recipe: folder.join("no-recipe.toml"),
         runs_dir: folder.join("no-runs"),
     }))
@@ -201,6 +202,41 @@ async fn files_are_sent_as_types_that_cannot_execute() {
         let (status, ..) = studio.get(&format!("/api/data/d/files/{id}")).await;
         assert_eq!(status, StatusCode::NOT_FOUND, "{id}");
     }
+}
+
+#[tokio::test]
+async fn parts_of_files_are_data_and_html_has_a_frame_that_may_do_nothing() {
+    let studio = studio();
+    let of = |rest: &str| format!("/api/data/d/files/{}/{rest}", studio.file);
+    let (_, headers, body) = studio.get(&of("page?name=a.html")).await;
+    assert_eq!(headers["content-type"], "application/json");
+    let page: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (&page["kind"], &page["text"]),
+        (&json!("html"), &json!("<script>"))
+    );
+    let (status, headers, body) = studio.get(&of("frame")).await;
+    assert_eq!((status, &*body), (StatusCode::OK, "<script>"));
+    let policy = headers["content-security-policy"].to_str().unwrap();
+    assert!(
+        policy.starts_with("sandbox; default-src 'none';"),
+        "{policy}"
+    );
+    assert!(
+        !policy.contains("script") && !policy.contains("allow"),
+        "{policy}"
+    );
+    assert!(policy.ends_with("frame-ancestors 'self'"), "{policy}");
+    for path in [
+        "/api/data/d/files/x/page".to_owned(),
+        "/api/data/d/files/x/frame".to_owned(),
+        format!("/api/data/d/files/{}/page", "0".repeat(64)),
+        format!("/api/data/d/files/{}/frame", "0".repeat(64)),
+    ] {
+        assert_eq!(studio.get(&path).await.0, StatusCode::NOT_FOUND, "{path}");
+    }
+    let wrong = studio.get(&of("page?from=-1")).await;
+    assert_eq!(wrong.0, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]

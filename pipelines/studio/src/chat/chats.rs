@@ -2,7 +2,7 @@
 //! nobody asks for is closed.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use pybench_agent::Format;
 use pybench_chat::agents;
 use pybench_chat::conversation::{Conversation, Tools};
 use pybench_chat::history::History;
+use pybench_chat::live::Live;
 use pybench_chat::model::ChatAgent;
 use pybench_chat::settings::Settings;
 use pybench_llm::ChatModel;
@@ -18,6 +19,7 @@ use pybench_types::text::line;
 use tokio::sync::Semaphore;
 
 use super::open_chat::{OpenChat, Order};
+use super::topic::Topic;
 use super::view::{ChatList, ChatRequest, SavedChat};
 use crate::interpreters::Interpreters;
 
@@ -33,6 +35,8 @@ pub(crate) struct ChatPlace {
     pub(crate) root: PathBuf,
     /// Folder of the history.
     pub(crate) history: PathBuf,
+    /// Profile of the database that has the history instead of that folder.
+    pub(crate) profile: Option<PathBuf>,
     /// Recipe of the agents: a file, or a name.
     pub(crate) recipe: PathBuf,
     pub(crate) runs_dir: PathBuf,
@@ -79,7 +83,10 @@ impl Chats {
         if let Some(history) = &*known {
             return Ok(history.clone());
         }
-        let history = Arc::new(History::open(&self.place.history)?);
+        let history = Arc::new(History::at(
+            &self.place.history,
+            self.place.profile.as_deref(),
+        )?);
         *known = Some(history.clone());
         Ok(history)
     }
@@ -101,7 +108,8 @@ impl Chats {
     /// The history cannot be read.
     pub(crate) fn list(&self) -> Result<ChatList, RunError> {
         let (known, problem) = self.agents();
-        let saved = match self.place.history.is_dir() {
+        let exists = self.place.profile.is_some() || self.place.history.is_dir();
+        let saved = match exists {
             true => self.history()?.list()?,
             false => Vec::new(),
         };
@@ -117,7 +125,7 @@ impl Chats {
         })
     }
 
-    /// Opens a conversation; `None` if as many are open as can be.
+    /// Opens a conversation, a new one about this topic; `None` if as many are open as can be.
     ///
     /// # Errors
     /// [`RunError::BadInput`] if there is no such agent or conversation; [`RunError::Endpoint`] if a key is not set;
@@ -125,6 +133,7 @@ impl Chats {
     pub(crate) async fn open(
         self: &Arc<Self>,
         request: &ChatRequest,
+        topic: Option<Topic>,
     ) -> Result<Option<Arc<OpenChat>>, RunError> {
         if let Some(id) = &request.conversation
             && let Some(open) = self.get(id)
@@ -136,22 +145,20 @@ impl Chats {
         };
         let history = self.history()?;
         let root = &self.place.root;
-        let (conversation, is_saved) = match (&request.agent, &request.conversation) {
+        let (conversation, first) = match (&request.agent, &request.conversation) {
             (Some(agent), None) => {
                 let settings = self.settings(agent)?;
                 let tools = self.tools(&settings).await?;
-                (Conversation::begin(history, settings, tools, root)?, false)
+                begun(history, settings, tools, root, topic)?
             }
-            (None, Some(id)) => {
+            (None, Some(id)) if topic.is_none() => {
                 let settings = history.read(id)?.settings;
                 let tools = self.tools(&settings).await?;
-                (
-                    Conversation::resume(history, id.clone(), tools, root)?,
-                    true,
-                )
+                let conversation = Conversation::resume(history, id.clone(), tools, root)?;
+                (conversation, Some(Order::Restore))
             }
             _ => {
-                let text = "name either `agent` or `conversation`";
+                let text = "name either `agent`, perhaps with `about`, or `conversation`";
                 return Err(RunError::BadInput(text.to_owned()));
             }
         };
@@ -176,8 +183,8 @@ impl Chats {
                 known.remove(&live.id);
             }
         });
-        if is_saved {
-            open.order(Order::Restore)?;
+        if let Some(first) = first {
+            open.order(first)?;
         }
         Ok(Some(open))
     }
@@ -234,6 +241,29 @@ impl Chats {
             open.close();
         }
     }
+}
+
+/// A new conversation, and what it begins with.
+fn begun(
+    history: Arc<History>,
+    mut settings: Settings,
+    tools: Tools,
+    root: &Path,
+    topic: Option<Topic>,
+) -> Result<(Conversation, Option<Order>), RunError> {
+    let Some(topic) = topic else {
+        return Ok((Conversation::begin(history, settings, tools, root)?, None));
+    };
+    for bytes in &topic.held_out {
+        history.store().put(bytes)?;
+    }
+    settings.task = topic.task;
+    let mut conversation = Conversation::begin(history, settings, tools, root)?;
+    let (live, _) = Live::new();
+    for (name, bytes) in &topic.files {
+        conversation.put_file(name, bytes, &live)?;
+    }
+    Ok((conversation, Some(Order::Send(topic.query))))
 }
 
 impl SharedModel {

@@ -5,6 +5,7 @@
 //! | [`view`] | a conversation as its page shows it |
 //! | [`open_chat`] | one conversation that is open: its session, what it does |
 //! | [`chats`] | all conversations that are open, and those that were saved |
+//! | [`topic`] | what a conversation is about: the task of a trajectory |
 //! | [`routes`] | the routes |
 
 pub(crate) mod chats;
@@ -12,4 +13,5 @@ pub(crate) mod open_chat;
 pub(crate) mod routes;
 #[cfg(test)]
 mod tests;
+mod topic;
 pub(crate) mod view;

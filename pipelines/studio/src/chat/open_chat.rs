@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use pybench_agent::Format;
 use pybench_chat::conversation::{Conversation, listed_files};
+use pybench_chat::dataset;
 use pybench_chat::entry::Entry;
 use pybench_chat::export::{SaveAs, export};
 use pybench_chat::grade::grade;
@@ -37,6 +38,8 @@ pub(crate) enum Order {
     /// Puts a file into `./data`.
     Put(String, Vec<u8>),
     Grade,
+    /// Adds the conversation to the dataset of the history.
+    Add,
     /// Restores the session of a conversation that is continued.
     Restore,
     /// Writes the conversation in this form.
@@ -267,6 +270,7 @@ impl OpenChat {
                 state.notes = vec![format!("restoring the session: cell {cell} of {cells}")];
             }
             Event::Restored(restored) => state.notes = notes(&restored),
+            Event::Note(text) => state.notes.push(text),
         });
     }
 
@@ -338,6 +342,7 @@ async fn execute(
         Order::Put(name, bytes) => conversation.put_file(&name, &bytes, live)?,
         Order::Restore => conversation.restore(live).await.map(drop)?,
         Order::Grade => return grade(conversation, live).await.map(Some),
+        Order::Add => return dataset::add(conversation, live).await,
         // A page that was left does not wait for it.
         Order::Export(form, answer) => drop(answer.send(export(conversation, form))),
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::{DefaultBodyLimit, FromRef, Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
@@ -21,9 +21,11 @@ use tokio::sync::oneshot;
 
 use super::chats::{Chats, MAX_CHATS};
 use super::open_chat::{OpenChat, Order};
-use super::view::{ChatList, ChatRequest, ChatView};
+use super::topic::Topic;
+use super::view::{ChatList, ChatRequest, ChatTopic, ChatView};
 use crate::file_types::media_type;
-use crate::handlers::{ApiError, blocking, not_found};
+use crate::handlers::{ApiError, blocking, not_found, with_source};
+use crate::sources::{Opened, Sources};
 
 /// Maximum number of bytes of a request's body: a message.
 const MAX_BODY: usize = 2 << 20;
@@ -33,8 +35,21 @@ const MAX_DOWNLOAD: u64 = 64 << 20;
 /// A request for a state waits for a change, at most so long.
 const WAIT: Duration = Duration::from_secs(15);
 
+/// What the routes use.
+#[derive(Clone)]
+pub(crate) struct ChatState {
+    pub(crate) chats: Arc<Chats>,
+    pub(crate) sources: Arc<Sources>,
+}
+
+impl FromRef<ChatState> for Arc<Chats> {
+    fn from_ref(state: &ChatState) -> Self {
+        state.chats.clone()
+    }
+}
+
 /// The routes for conversations.
-pub(crate) fn router() -> Router<Arc<Chats>> {
+pub(crate) fn router() -> Router<ChatState> {
     // Base64 takes four bytes for three.
     let with_file = DefaultBodyLimit::max(MAX_FILE / 3 * 4 + MAX_BODY);
     Router::new()
@@ -45,6 +60,7 @@ pub(crate) fn router() -> Router<Arc<Chats>> {
         .route("/api/chats/{id}/continue", post(go_on))
         .route("/api/chats/{id}/stop", post(stop))
         .route("/api/chats/{id}/grade", post(grade))
+        .route("/api/chats/{id}/dataset", post(add))
         .route("/api/chats/{id}/export/{form}", get(export))
         .route("/api/chats/{id}/file", get(file))
         .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -56,11 +72,18 @@ async fn list(State(chats): State<Arc<Chats>>) -> Result<Json<ChatList>, ApiErro
 }
 
 async fn begin(
-    State(chats): State<Arc<Chats>>,
+    State(ChatState { chats, sources }): State<ChatState>,
     request: Result<Json<ChatRequest>, JsonRejection>,
 ) -> Result<Json<ChatView>, ApiError> {
     let Json(request) = request?;
-    let open = chats.open(&request).await?.ok_or_else(|| {
+    let topic = match request.about.clone() {
+        Some(ChatTopic { name, number }) => {
+            let read = move |opened: &Opened| Topic::read(opened, number);
+            Some(with_source(sources, name, read).await?)
+        }
+        None => None,
+    };
+    let open = chats.open(&request, topic).await?.ok_or_else(|| {
         let text = format!(
             "{MAX_CHATS} conversations are open, as many as can be; leave one of their pages and try again"
         );
@@ -151,6 +174,13 @@ async fn grade(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     ordered(&chats, &id, Order::Grade)
+}
+
+async fn add(
+    State(chats): State<Arc<Chats>>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    ordered(&chats, &id, Order::Add)
 }
 
 async fn stop(

@@ -15,6 +15,7 @@ use pybench_types::trajectory::{CellRun, Usage};
 
 use super::chats::{ChatPlace, Chats, MAX_CHATS};
 use super::open_chat::Order;
+use super::topic::Topic;
 use super::view::{ChatItemKind, ChatRequest, items};
 
 const LONG: Duration = Duration::from_secs(600);
@@ -23,6 +24,7 @@ fn begin(agent: &str) -> ChatRequest {
     ChatRequest {
         agent: Some(agent.to_owned()),
         conversation: None,
+        about: None,
     }
 }
 
@@ -38,6 +40,7 @@ fn chats(folder: &tempfile::TempDir, endpoint: &Endpoint, lease: Duration) -> Ar
     let place = ChatPlace {
         root: folder.path().to_owned(),
         history: folder.path().join("chat"),
+        profile: None,
         recipe,
         runs_dir: folder.path().join("runs"),
     };
@@ -119,14 +122,14 @@ async fn as_many_are_open_as_can_be_and_those_that_nobody_asks_for_end() {
     let chats = chats(&folder, &endpoint, Duration::from_secs(3));
     let mut ids = Vec::new();
     for _ in 0..MAX_CHATS {
-        let open = chats.open(&begin("m")).await.unwrap().unwrap();
+        let open = chats.open(&begin("m"), None).await.unwrap().unwrap();
         // One that works ends too.
         open.order(Order::Send("Hello".to_owned())).unwrap();
         ids.push(open.id.clone());
     }
-    assert!(chats.open(&begin("m")).await.unwrap().is_none());
+    assert!(chats.open(&begin("m"), None).await.unwrap().is_none());
     let ended = async {
-        while chats.open(&begin("m")).await.unwrap().is_none() {
+        while chats.open(&begin("m"), None).await.unwrap().is_none() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
@@ -152,7 +155,7 @@ async fn one_order_is_in_work_and_can_be_stopped() {
     })
     .await;
     let chats = chats(&folder, &endpoint, LONG);
-    let open = chats.open(&begin("m")).await.unwrap().unwrap();
+    let open = chats.open(&begin("m"), None).await.unwrap().unwrap();
     open.order(Order::Send("Are you there?".to_owned()))
         .unwrap();
     let idle = async || {
@@ -190,6 +193,50 @@ async fn one_order_is_in_work_and_can_be_stopped() {
     assert!(chats.get(&open.id).is_none());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_begins_with_the_files_and_the_query_of_a_task() {
+    if !default_interpreter_works() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let answer = Answer::Content(PybenchFormat.write_answer("Three."));
+    let endpoint = Endpoint::always(answer).await;
+    let chats = chats(&folder, &endpoint, LONG);
+    let topic = Topic {
+        query: "Count the rows.".to_owned(),
+        files: vec![("a.csv".to_owned(), b"a\n1\n".to_vec())],
+        held_out: Vec::new(),
+        task: None,
+    };
+    let open = chats.open(&begin("m"), Some(topic)).await.unwrap().unwrap();
+    let idle = async || {
+        while open.view(0, 0).working {
+            open.changed(open.view(0, 0).version, LONG).await;
+        }
+        open.view(0, 0)
+    };
+    let view = idle().await;
+    let texts: Vec<_> = view.items.iter().map(|item| &*item.text).collect();
+    assert_eq!(texts[..2], ["a.csv", "Count the rows."], "{view:?}");
+    assert!(!view.gradable);
+    // It becomes a row, with its file.
+    open.order(Order::Add).unwrap();
+    let view = idle().await;
+    assert_eq!(view.problem, "");
+    assert!(view.notes[0].starts_with("added to "), "{:?}", view.notes);
+    let dataset = folder.path().join("chat/dataset");
+    let rows = std::fs::read_to_string(dataset.join("rows.jsonl")).unwrap();
+    let row: serde_json::Value = serde_json::from_str(&rows).unwrap();
+    assert_eq!(row["provenance"], "chat");
+    assert_eq!(row["conversation"], open.id);
+    let file = Digest::of_bytes(b"a\n1\n");
+    assert_eq!(row["files"][0]["blake3"], file.as_str());
+    let kept = dataset.join("files").join(&file.as_str()[..2]);
+    assert!(kept.join(file.as_str()).is_file());
+    let has_text = |text: &str| row["messages"].to_string().contains(text);
+    assert!(has_text("Count the rows.") && has_text("Three."), "{row}");
+}
+
 #[tokio::test]
 async fn what_cannot_be_opened_is_explained() {
     if !default_interpreter_works() {
@@ -201,17 +248,18 @@ async fn what_cannot_be_opened_is_explained() {
     let neither = ChatRequest {
         agent: None,
         conversation: None,
+        about: None,
     };
     let missing = ChatRequest {
         conversation: Some("0123456789ab".to_owned()),
         ..neither.clone()
     };
     for request in [begin("reference"), begin("x"), neither, missing] {
-        let error = chats.open(&request).await.err().unwrap();
+        let error = chats.open(&request, None).await.err().unwrap();
         assert!(matches!(error, RunError::BadInput(_)), "{error}");
     }
     // None of them takes a place.
     for _ in 0..MAX_CHATS {
-        assert!(chats.open(&begin("m")).await.unwrap().is_some());
+        assert!(chats.open(&begin("m"), None).await.unwrap().is_some());
     }
 }

@@ -37,6 +37,19 @@ pub(crate) struct ChatRequest {
     pub(crate) agent: Option<String>,
     #[serde(default)]
     pub(crate) conversation: Option<String>,
+    /// What a new one is about.
+    #[serde(default)]
+    pub(crate) about: Option<ChatTopic>,
+}
+
+/// The task of a trajectory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChatTopic {
+    /// Name of the run or dataset.
+    pub(crate) name: String,
+    /// Number of the trajectory.
+    pub(crate) number: u64,
 }
 
 /// A part of a conversation.

@@ -41,7 +41,10 @@ impl Site {
             found: SecretCounts::default(),
             withheld: 0,
         };
-        let style = include_str!("templates/style.css");
+        let style = concat!(
+            include_str!("../../web/src/base.css"),
+            include_str!("templates/style.css")
+        );
         site.write("style.css", style.as_bytes())?;
         Ok(site)
     }

@@ -1,7 +1,7 @@
 /** Asks the server. `types.ts` has the types of its answers. */
 
 import type {
-  AgentList, ChatList, ChatRequest, ChatView, Comparison, ContinueRequest, DatasetStatistics, Facet, FileView, ForkRequest, ForkView, Matrix, Page, PairView, RecipeView, Results,
+  AgentList, ChatList, ChatRequest, ChatView, Comparison, ContinueRequest, DatasetStatistics, Facet, FilePage, FileView, ForkRequest, ForkView, Matrix, Page, PairView, RecipeView, Results,
   RetriedUnits, Review, ReviewSummary, SaveRequest, SourceInfo, TaskQueue, TaskReview, TrainingRun, View, WrittenTurn,
 } from "./types";
 
@@ -47,8 +47,11 @@ export const raw = async (name: string, number: number) =>
   JSON.stringify(await json<unknown>(`${of(name)}/${number}/raw`), null, 1);
 export const fileAddress = (name: string, file: FileView) =>
   `${of(name)}/files/${file.id}?name=${encodeURIComponent(file.name)}`;
-export const head = async (name: string, file: FileView, bytes: number) =>
-  (await ask(`${fileAddress(name, file)}&head=${bytes}`)).text();
+/** A part of a file; `from` is a row, a page or a byte. */
+export const filePage = (name: string, file: FileView, from: number, sheet: number) =>
+  json<FilePage>(`${of(name)}/files/${file.id}/page?${new URLSearchParams({ name: file.name, from: String(from), sheet: String(sheet) })}`);
+/** Where an HTML file is for a frame that may do nothing. */
+export const frameAddress = (name: string, file: FileView) => `${of(name)}/files/${file.id}/frame`;
 export const comparison = (query: URLSearchParams) => json<Comparison>(`/api/compare?${query}`);
 export const matrix = (query: URLSearchParams) => json<Matrix>(`/api/compare/matrix?${query}`);
 export const pair = (query: URLSearchParams) => json<PairView>(`/api/compare/pair?${query}`);
@@ -93,7 +96,7 @@ export const chat = (id: string, after: number, generation: number, from: number
 /** Sends a message, or replaces the message with a number. */
 export const sendMessage = (id: string, text: string, replaces: number | null) =>
   json<unknown>(`${ofChat(id)}/messages`, sending("POST", { text, replaces }));
-export const orderChat = (id: string, order: "retry" | "continue" | "stop" | "grade") =>
+export const orderChat = (id: string, order: "retry" | "continue" | "stop" | "grade" | "dataset") =>
   json<unknown>(`${ofChat(id)}/${order}`, sending("POST", {}));
 export const putChatFile = (id: string, name: string, base64: string) =>
   json<unknown>(`${ofChat(id)}/files`, sending("PUT", { name, base64 }));

@@ -36,6 +36,12 @@ export interface ChatList {
 export interface ChatRequest {
   agent: string | null;
   conversation: string | null;
+  about: ChatTopic | null;
+}
+
+export interface ChatTopic {
+  name: string;
+  number: number;
 }
 
 export interface ChatView {
@@ -178,6 +184,22 @@ export interface FailureCount {
   retry: Retry;
   examples: string[];
 }
+
+export interface FilePage {
+  kind: FilePageKind;
+  size: number;
+  from: number;
+  next: number | null;
+  total: number | null;
+  columns: string[];
+  rows: ((string | null)[])[];
+  sheets: string[];
+  text: string;
+  sound: SoundView | null;
+  note: string;
+}
+
+export type FilePageKind = "table" | "text" | "html" | "document" | "sound" | "bytes";
 
 export interface FileView {
   name: string;
@@ -445,6 +467,13 @@ export interface SideSummary {
   attempts: number;
   tasks: number;
   rate: number | null;
+}
+
+export interface SoundView {
+  peaks: number[];
+  seconds: number;
+  rate: number;
+  channels: number;
 }
 
 export interface SourceInfo {

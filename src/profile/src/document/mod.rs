@@ -16,6 +16,7 @@ use pybench_files::text::Decoded;
 pub use blocks::Block;
 pub use cells::Cells;
 pub(super) use office::check_package;
+pub(super) use pdf::pages as pdf_pages;
 
 /// Limits of a profile: characters of the excerpt, characters of a heading, number of headings.
 const MAX_EXCERPT: usize = 500;

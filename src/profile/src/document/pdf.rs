@@ -24,7 +24,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<ParsedDocument, String> {
 
 /// The text of each page, with a line end after it; "" for a page whose text cannot be read (for example for want of a
 /// character map) and for those after the limit.
-pub(super) fn pages(bytes: &[u8]) -> Result<Vec<String>, String> {
+pub(crate) fn pages(bytes: &[u8]) -> Result<Vec<String>, String> {
     let options = LoadOptions {
         max_decompressed_size: Some(MAX_STREAM),
         ..LoadOptions::default()

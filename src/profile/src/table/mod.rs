@@ -9,6 +9,7 @@ mod describe;
 mod json;
 mod lenient;
 mod notation;
+pub(super) mod page;
 mod parquet;
 mod sqlite;
 mod two_rows;

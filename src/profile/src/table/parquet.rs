@@ -114,7 +114,7 @@ fn cells(batch: &RecordBatch, row: usize, local: &[bool]) -> Result<Vec<Cell>, S
     cells.collect()
 }
 
-fn cell(array: &dyn Array, row: usize, depth: usize) -> Result<Cell, String> {
+pub(super) fn cell(array: &dyn Array, row: usize, depth: usize) -> Result<Cell, String> {
     if array.is_null(row) {
         return Ok(Cell::Null);
     }
@@ -156,7 +156,7 @@ fn float(number: f64) -> Cell {
 }
 
 /// A date or a time without a time zone, in ISO 8601 with a space.
-fn date(array: &dyn Array, row: usize) -> Result<Cell, String> {
+pub(super) fn date(array: &dyn Array, row: usize) -> Result<Cell, String> {
     fn time<T: ArrowTemporalType>(array: &dyn Array, row: usize) -> Option<String>
     where
         i64: From<T::Native>,

@@ -7,7 +7,7 @@ use calamine::{DataRef, Reader, SheetType, Xlsx};
 use super::{Cell, MAX_CELLS, MAX_COLUMNS, MAX_ROWS, RawTable, is_missing, notation, worksheet};
 
 /// Maximum unpacked size of all parts, in bytes; calamine reads all shared strings into memory.
-const MAX_UNPACKED: u64 = 128 << 20;
+pub(super) const MAX_UNPACKED: u64 = 128 << 20;
 
 /// Reads the first worksheet that holds a table, which is the first one in almost all workbooks.
 ///
@@ -66,7 +66,7 @@ fn read_sheet(book: &mut Xlsx<Cursor<&[u8]>>, sheet: &str) -> Result<RawTable, S
 
 /// Converts a cell as pandas does: whole numbers are integers; errors and texts such as `NA` are missing
 /// values.
-fn convert(value: &DataRef<'_>) -> Cell {
+pub(super) fn convert(value: &DataRef<'_>) -> Cell {
     let text = |text: &str| {
         if is_missing(text) {
             Cell::Null

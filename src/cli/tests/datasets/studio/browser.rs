@@ -10,8 +10,8 @@ use super::{Studio, hostile, one_row, run};
 
 const ENTER: &str = "\u{e007}";
 
-/// The number of elements that only hostile text would make.
-const INSIDE: &str = "document.querySelectorAll('iframe, form[action], a[href^=javascript], svg, object, embed').length";
+/// The number of elements that only hostile text would make. The frames of HTML files have an empty sandbox.
+const INSIDE: &str = "document.querySelectorAll('iframe:not([sandbox=\"\"]), form[action], a[href^=javascript], svg, object, embed').length";
 
 /// The browser, and whether the program has the app; `None`, with a printed reason, where one is missing.
 pub(super) async fn browser(studio: &Studio) -> Option<Browser> {
@@ -158,6 +158,12 @@ async fn a_hostile_trajectory_is_text() {
         );
         assert_eq!(browser.value(&shown).await, true, "{place}");
     }
+    // HTML files are shown in frames that load nothing and execute nothing.
+    let show = "document.querySelectorAll('.files iframe').forEach((one) => one.scrollIntoView())";
+    browser.value(show).await;
+    browser
+        .wait("performance.getEntriesByType('resource').some((one) => one.name.endsWith('/frame'))")
+        .await;
     safe("trajectory").await;
     browser.keys("r").await;
     browser.wait("!!document.querySelector('pre.raw')").await;

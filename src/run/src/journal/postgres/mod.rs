@@ -10,6 +10,7 @@ mod link;
 mod offers;
 mod server;
 mod steps;
+mod tables;
 mod tls;
 mod transfer;
 mod units;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use self::link::{Link, block_on, is_unavailable};
 pub use self::server::PostgresServer;
+pub use self::tables::{PostgresTables, SqlRow, SqlTransaction, SqlValue};
 use super::paid_calls::PaidCalls;
 use crate::RunError;
 use crate::blocking::waiting;
