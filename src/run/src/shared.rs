@@ -5,8 +5,10 @@
 //! spent. The coordinator alone decides which units are offered and when the round ends.
 
 mod announcement;
+mod lease;
 #[cfg(test)]
 mod memory_queue;
+mod periodic;
 mod queue;
 mod retry;
 mod unit_loop;

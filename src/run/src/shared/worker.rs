@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinHandle;
 
 use super::announcement::Round;
+use super::periodic::Periodic;
 use super::queue::UnitQueue;
 use super::unit_loop::{AttemptEnd, UnitLoop};
+use crate::blocking::waiting;
 use crate::{ExecutorOptions, Interrupt, Journal, RunError, RunFolder, Stage, Urgency};
 
 /// How often a worker looks for offers, and whether its round goes on.
@@ -59,7 +60,7 @@ pub enum WorkEnd {
 pub struct WorkerSession {
     folder: Arc<RunFolder>,
     member: Arc<Mutex<Member>>,
-    heartbeat: JoinHandle<()>,
+    heartbeat: Periodic,
     queue: Option<Arc<dyn UnitQueue>>,
 }
 
@@ -83,14 +84,11 @@ impl WorkerSession {
             )));
         }
         let (beating, own) = (folder.clone(), member.clone());
-        let heartbeat = tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(lease / 3).await;
-                if let Err(error) = beat(&beating, &own, lease) {
-                    tracing::warn!("cannot tell the run that this worker is alive: {error}");
-                }
+        let heartbeat = Periodic::start("heartbeat", lease / 3, move || {
+            if let Err(error) = beat(&beating, &own, lease) {
+                tracing::warn!("cannot tell the run that this worker is alive: {error}");
             }
-        });
+        })?;
         Ok(Self {
             folder,
             member,
@@ -195,21 +193,14 @@ impl WorkerSession {
     ///
     /// # Errors
     /// The journal cannot be written.
-    pub async fn leave(mut self) -> Result<(), RunError> {
-        self.heartbeat.abort();
+    pub async fn leave(self) -> Result<(), RunError> {
         // A beat after this would register the worker again.
-        let _ = (&mut self.heartbeat).await;
+        waiting(|| drop(self.heartbeat));
         self.folder.journal().leave()
     }
 
     fn member(&self) -> MutexGuard<'_, Member> {
         locked(&self.member)
-    }
-}
-
-impl Drop for WorkerSession {
-    fn drop(&mut self) {
-        self.heartbeat.abort();
     }
 }
 

@@ -184,7 +184,9 @@ impl OfferStore for PostgresJournal {
             "INSERT INTO member (holder, about, seconds, seen) VALUES ($1, $2, $3, {NOW})
              ON CONFLICT (holder) DO UPDATE SET about = excluded.about, seconds = excluded.seconds, seen = excluded.seen"
         );
-        self.run(async |link, _| link.execute(&beat, &[&self.holder, &about, &seconds]).await)?;
+        self.run_apart(async |link, _| {
+            link.execute(&beat, &[&self.holder, &about, &seconds]).await
+        })?;
         Ok(())
     }
 
