@@ -26,7 +26,7 @@ use self::announcement::StopReason;
 pub use self::queue::{Delivery, DeliveryEnd, UnitQueue};
 pub use self::retry::{Retried, retry_failed};
 use self::unit_loop::{AttemptEnd, UnitLoop};
-pub use self::worker::{Member, WorkEnd, WorkerSession};
+pub use self::worker::{Member, WorkEnd, WorkerMachine, WorkerSession};
 use super::local::{StageClock, out_of_time, sleep_or_never, time_left};
 use super::pace::PaceMeter;
 use super::pending_items::PendingItems;

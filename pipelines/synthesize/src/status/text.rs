@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use pybench_run::shared::Member;
 use pybench_types::text::{count, dollars};
 
 use super::{Count, Funnel};
@@ -59,16 +60,7 @@ impl Funnel {
         }
         self.pace(f)?;
         for worker in &self.workers {
-            let does = match (&worker.stage, worker.draining) {
-                (_, true) => "drains",
-                (Some(stage), false) => stage,
-                (None, false) => "waits",
-            };
-            let (name, units, ended) = (&worker.name, worker.units, worker.ended);
-            writeln!(
-                f,
-                "worker {name}: {does}, units in work: {units}, ended: {ended}"
-            )?;
+            describe_worker(f, worker)?;
         }
         for batch in &self.batches {
             let id = batch.remote.as_deref().unwrap_or("not submitted yet");
@@ -158,6 +150,35 @@ impl Funnel {
             ),
         }
     }
+}
+
+/// What a worker does, and what it runs on. Workers describe themselves.
+fn describe_worker(f: &mut fmt::Formatter<'_>, worker: &Member) -> fmt::Result {
+    let does = match (&worker.stage, worker.draining) {
+        (_, true) => "drains",
+        (Some(stage), false) => stage,
+        (None, false) => "waits",
+    };
+    let (units, ended, silent) = (worker.units, worker.ended, worker.silent_seconds);
+    let line = format!(
+        "worker {}: {does}, units in work: {units}, ended: {ended}, last sign of life: {silent} s ago",
+        worker.name
+    );
+    writeln!(f, "{}", one_line(&line))?;
+    let machine = &worker.machine;
+    if machine.program.is_empty() {
+        return Ok(());
+    }
+    let line = format!(
+        "takes {}; tier {}, {} cores, {:.1} GiB of memory free when it joined, packages {}, program {}",
+        worker.stages.join(" and "),
+        machine.tier,
+        machine.cores,
+        machine.free_mib as f64 / 1024.0,
+        machine.packages,
+        machine.program
+    );
+    writeln!(f, "         {}", one_line(&line))
 }
 
 fn counts(f: &mut fmt::Formatter<'_>, title: &str, counts: &[Count]) -> fmt::Result {

@@ -109,14 +109,7 @@ async fn workers_and_the_coordinator_share_the_units() {
     let mut workers = Vec::new();
     for name in ["first", "second"] {
         let joined = Arc::new(RunFolder::join(&run, &profile).unwrap());
-        let member = Member {
-            name: name.to_owned(),
-            stages: vec!["s".to_owned()],
-            stage: None,
-            units: 0,
-            ended: 0,
-            draining: false,
-        };
+        let member = Member::new(name.to_owned(), vec!["s".to_owned()]);
         let session = WorkerSession::start(joined.clone(), member, options.lease).unwrap();
         let (options, interrupt) = (options.clone(), interrupt.clone());
         workers.push(tokio::spawn(async move {

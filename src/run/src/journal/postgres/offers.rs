@@ -205,11 +205,11 @@ impl OfferStore for PostgresJournal {
         })
     }
 
-    fn members(&self) -> Result<Vec<String>, RunError> {
+    fn members(&self) -> Result<Vec<(String, u64)>, RunError> {
         // A journal that an older version made has no such table.
         let known = "SELECT to_regclass('member') IS NOT NULL";
         let alive = format!(
-            "SELECT about FROM member WHERE seen + seconds >= {NOW} ORDER BY about, holder"
+            "SELECT about, {NOW} - seen FROM member WHERE seen + seconds >= {NOW} ORDER BY about, holder"
         );
         let rows =
             self.run(
@@ -218,7 +218,9 @@ impl OfferStore for PostgresJournal {
                     false => Ok(Vec::new()),
                 },
             )?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+        rows.iter()
+            .map(|row| Ok((row.try_get(0)?, unsigned(row.try_get(1)?))))
+            .collect()
     }
 
     fn remove_dead_members(&self) -> Result<(), RunError> {
