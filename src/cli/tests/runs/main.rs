@@ -10,6 +10,8 @@ mod judge;
 mod kill;
 mod learning;
 mod moves;
+#[cfg(feature = "temporal")]
+mod on_temporal;
 mod orphans;
 mod pace;
 mod profile;
