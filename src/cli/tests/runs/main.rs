@@ -2,6 +2,7 @@
 
 mod batches;
 mod cluster_faults;
+mod deploy;
 mod faults;
 mod formats;
 mod grade;
