@@ -1,5 +1,6 @@
 //! Runs by the whole program: from a recipe to verdicts, under faults and kills.
 
+mod bad_units;
 mod batches;
 mod cluster_faults;
 mod deploy;
