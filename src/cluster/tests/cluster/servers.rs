@@ -83,6 +83,13 @@ fn a_profile_that_names_no_machine_is_refused() {
         error.contains("postgres.host: \"/run/postgresql\" is no name or address"),
         "{error}"
     );
+    let half = server("db.example.org") + "client_cert_file = 'client.pem'\n";
+    std::fs::write(&path, half).unwrap();
+    let error = Profile::load(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("postgres.client_key_file is missing"),
+        "{error}"
+    );
     std::fs::write(&path, server("db.example.org")).unwrap();
     let loaded = Profile::load(&path).unwrap().postgres;
     assert_eq!(loaded.ca_file, Some(folder.path().join("ca.pem")));

@@ -106,15 +106,10 @@ impl Profile {
         }
         let secret = profile.store.as_mut();
         let secret = secret.and_then(|store| store.secret_key_file.as_mut());
-        let postgres = &mut profile.postgres;
-        let files = [
-            postgres.password_file.as_mut(),
-            postgres.ca_file.as_mut(),
-            secret,
-        ];
         let temporal = profile.temporal.as_mut();
         let temporal = temporal.into_iter().flat_map(TemporalServer::files_mut);
-        for file in files.into_iter().chain(temporal).flatten() {
+        let postgres = profile.postgres.files_mut().into_iter();
+        for file in postgres.chain([secret]).chain(temporal).flatten() {
             if let Some(folder) = path.parent() {
                 *file = folder.join(&*file);
             }
