@@ -82,7 +82,8 @@ impl TemporalQueue {
         let connection = Connection::connect(options).await.map_err(|error| {
             let hint = match place.server.is_encrypted() {
                 true => {
-                    "the connection is encrypted, so the server has to have a certificate for this name that                      temporal.ca_file or this machine trusts"
+                    "the connection is encrypted, so the server has to have a certificate for this name that \
+                     temporal.ca_file or this machine trusts"
                 }
                 false => "`pybench cluster up --temporal` starts one",
             };
