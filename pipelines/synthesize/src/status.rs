@@ -532,6 +532,14 @@ mod tests {
         let expected = "grade: units per hour: 60.0, in work: 1, left in this round: 1, which takes about 1:00 min and $2";
         assert!(text.contains(expected), "{text}");
         assert!(text.contains("the run will have cost $2.00 then"), "{text}");
+        let row = format!(
+            "{:<9} {:>7} {:>7} {:>7} {:>8} {:>9}",
+            "grade", 3, 0, 1, 1, "0.0 s"
+        );
+        assert!(
+            text.contains("pending  in work      time") && text.contains(&row),
+            "{text}"
+        );
     }
 
     #[test]

@@ -113,20 +113,32 @@ impl Funnel {
         if self.stages.is_empty() {
             return Ok(());
         }
+        // A column of a run that processes work on.
+        let is_worked_on = self.stages.iter().any(|stage| stage.in_work > 0);
+        let in_work = |cell: String| match is_worked_on {
+            true => format!(" {cell:>8}"),
+            false => String::new(),
+        };
         let head = ["stage", "done", "failed", "pending", "time"];
         writeln!(
             f,
-            "\n{:<9} {:>7} {:>7} {:>7} {:>9}",
-            head[0], head[1], head[2], head[3], head[4]
+            "\n{:<9} {:>7} {:>7} {:>7}{} {:>9}",
+            head[0],
+            head[1],
+            head[2],
+            head[3],
+            in_work("in work".to_owned()),
+            head[4]
         )?;
         for stage in &self.stages {
             writeln!(
                 f,
-                "{:<9} {:>7} {:>7} {:>7} {:>9}",
+                "{:<9} {:>7} {:>7} {:>7}{} {:>9}",
                 stage.stage,
                 stage.done,
                 stage.failed,
                 stage.pending,
+                in_work(stage.in_work.to_string()),
                 duration(stage.seconds),
             )?;
         }
