@@ -167,11 +167,12 @@ lint:
     @cargo clippy {{ quiet_train }} {{ all }} --all-targets -- -D warnings
     @if command -v cargo-deny >/dev/null; then cargo deny --workspace --all-features --log-level error check licenses bans sources; fi
 
-# Check and test what distributes runs by Temporal, against a real server (docs/temporal.md).
+# Check and test what distributes runs by Temporal, against a real server (docs/temporal.md). The whole program is compiled for one test more, which CI leaves out.
 [group('check')]
 temporal *ARGS: setup
     @cargo clippy --quiet {{ temporal }} -- -D warnings
     @cargo test --quiet {{ temporal }} "$@"
+    @[ -n "${CI:-}" ] || [ $# -gt 0 ] || cargo test --quiet -p pybench --features temporal --test runs on_temporal
 
 # The full proofs, of which `test` takes samples: every template of the library, and in a container; PyBench's strict score, charts.
 [group('check')]

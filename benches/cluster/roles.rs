@@ -159,14 +159,7 @@ pub(crate) async fn work(
         tokio::time::sleep(POLL).await;
     }
     let folder = Arc::new(RunFolder::join(run, profile)?);
-    let member = Member {
-        name: std::process::id().to_string(),
-        stages: vec!["bench".to_owned()],
-        stage: None,
-        units: 0,
-        ended: 0,
-        draining: false,
-    };
+    let member = Member::new(std::process::id().to_string(), vec!["bench".to_owned()]);
     let (options, interrupt) = (options(args.slots), Interrupt::new());
     let session = WorkerSession::start(folder.clone(), member, options.lease)?;
     let round = loop {

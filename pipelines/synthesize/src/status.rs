@@ -419,6 +419,7 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pybench_run::shared::WorkerMachine;
     use pybench_run::{BudgetCap, Failure, Reservation};
     use pybench_types::id::Digest;
     use pybench_types::trajectory::Finding;
@@ -537,6 +538,50 @@ mod tests {
         let expected = "grade: units per hour: 60.0, in work: 1, left in this round: 1, which takes about 1:00 min and $2";
         assert!(text.contains(expected), "{text}");
         assert!(text.contains("the run will have cost $2.00 then"), "{text}");
+        let row = format!(
+            "{:<9} {:>7} {:>7} {:>7} {:>8} {:>9}",
+            "grade", 3, 0, 1, 1, "0.0 s"
+        );
+        assert!(
+            text.contains("pending  in work      time") && text.contains(&row),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn workers_say_what_they_do_and_run_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut funnel = funnel(&journal(folder.path())).unwrap();
+        let worker = |name: &str| Member::new(name.to_owned(), vec!["rollout".to_owned()]);
+        let machine = WorkerMachine {
+            program: "0a1b2c3d4e5f".to_owned(),
+            packages: "5f4e3d2c1b0a".to_owned(),
+            tier: "jail".to_owned(),
+            cores: 8,
+            free_mib: 12_600,
+        };
+        let busy = Member {
+            stage: Some("rollout".to_owned()),
+            units: 3,
+            ended: 40,
+            silent_seconds: 7,
+            machine,
+            ..worker("node-1:17")
+        };
+        funnel.workers = vec![busy, worker("node-2\u{1b}[31m:4")];
+        let text = funnel.to_string();
+        let expected = "worker node-1:17: rollout, units in work: 3, ended: 40, last sign of life: 7 s ago\n         \
+                        takes rollout; tier jail, 8 cores, 12.3 GiB of memory free when it joined, packages 5f4e3d2c1b0a, \
+                        program 0a1b2c3d4e5f\n";
+        assert!(text.contains(expected), "{text}");
+        assert!(
+            text.contains("worker node-2\u{fffd}[31m:4: waits"),
+            "{text}"
+        );
+        // What it says of itself is in its entry in the journal; how long it is silent is not.
+        let about = serde_json::to_string(&funnel.workers[0]).unwrap();
+        let read: Member = serde_json::from_str(&about).unwrap();
+        assert_eq!((read.silent_seconds, read.machine.cores), (0, 8));
     }
 
     #[test]

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use pybench_attempts::teacher::check_keys;
 use pybench_grade as grade;
+use pybench_interpreter::environment::Environment;
 use pybench_rollout as rollout;
 use pybench_run::artifacts::remove_stale_artifacts;
 use pybench_run::artifacts::stage::{GRADE, ROLLOUT};
 use pybench_run::cli::{LogArgs, Process};
 use pybench_run::project::{default_runs_dir, is_path, project_root};
 use pybench_run::run_selection::RunSelection;
-use pybench_run::shared::{Member, Round, WorkEnd, WorkerSession};
+use pybench_run::shared::{Member, Round, WorkEnd, WorkerMachine, WorkerSession};
 use pybench_run::{
     ExecutorOptions, Recipe, RunContext, RunError, RunFolder, Stage, Urgency, WorkerSettings,
 };
@@ -183,17 +184,11 @@ impl Joined {
         )?;
         check_keys(&context.recipe)?;
         crate::environment(&context).await?;
+        let stages = args.stages.iter().map(|stage| stage.name().to_owned());
+        let name = format!("{}:{}", host(), std::process::id());
         let member = Member {
-            name: format!("{}:{}", host(), std::process::id()),
-            stages: args
-                .stages
-                .iter()
-                .map(|stage| stage.name().to_owned())
-                .collect(),
-            stage: None,
-            units: 0,
-            ended: 0,
-            draining: false,
+            machine: machine(&context)?,
+            ..Member::new(name, stages.collect())
         };
         let queue = pybench_temporal::connect(folder.queue()).await?;
         let session = WorkerSession::start(folder.clone(), member, settings.lease())?;
@@ -314,6 +309,16 @@ fn context(
         ..RunContext::new(Arc::new(folder), recipe)
     };
     Ok((context, Digest::of_bytes(text.as_bytes())))
+}
+
+/// What this worker runs on.
+fn machine(context: &RunContext) -> Result<WorkerMachine, RunError> {
+    let tier = serde_json::to_value(context.recipe.interpreter.tier)?;
+    let packages = Environment::find().map(|environment| environment.digest);
+    WorkerMachine::here(
+        tier.as_str().unwrap_or_default().to_owned(),
+        &packages.map_err(|error| RunError::Environment(error.to_string()))?,
+    )
 }
 
 /// Checks that another worker may join, so that all processes together keep the rate limits of the recipe.

@@ -118,6 +118,8 @@ impl Cluster {
             password_file: Some(PASSWORD.into()),
             password_env: None,
             ca_file: None,
+            client_cert_file: None,
+            client_key_file: None,
         };
         let profile = Profile {
             postgres: address,

@@ -15,6 +15,7 @@ mod postgres;
 mod profile;
 mod shared_run;
 mod sqlite;
+mod temporal_server;
 mod transfer;
 mod units;
 
@@ -31,8 +32,9 @@ pub use self::offers::{LeasedOffer, OfferCounts};
 pub(crate) use self::place::JournalPlace;
 use self::postgres::PostgresJournal;
 pub use self::postgres::{PostgresServer, PostgresTables, SqlRow, SqlTransaction, SqlValue};
-pub use self::profile::{Profile, RunQueue, TemporalServer, WorkerSettings};
+pub use self::profile::{Profile, RunQueue, WorkerSettings};
 use self::sqlite::SqliteJournal;
+pub use self::temporal_server::TemporalServer;
 pub use self::transfer::JournalSize;
 pub use self::units::{RetryFailed, UnitFailure};
 use super::{RunError, artifact_names};

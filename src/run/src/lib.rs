@@ -4,6 +4,7 @@ mod artifact_names;
 pub mod artifacts;
 pub mod benchmark_tasks;
 mod blocking;
+mod boot_clock;
 pub mod cli;
 #[cfg(test)]
 pub(crate) mod conformance;

@@ -5,8 +5,10 @@
 //! spent. The coordinator alone decides which units are offered and when the round ends.
 
 mod announcement;
+mod lease;
 #[cfg(test)]
 mod memory_queue;
+mod periodic;
 mod queue;
 mod retry;
 mod unit_loop;
@@ -24,7 +26,7 @@ use self::announcement::StopReason;
 pub use self::queue::{Delivery, DeliveryEnd, UnitQueue};
 pub use self::retry::{Retried, retry_failed};
 use self::unit_loop::{AttemptEnd, UnitLoop};
-pub use self::worker::{Member, WorkEnd, WorkerSession};
+pub use self::worker::{Member, WorkEnd, WorkerMachine, WorkerSession};
 use super::local::{StageClock, out_of_time, sleep_or_never, time_left};
 use super::pace::PaceMeter;
 use super::pending_items::PendingItems;

@@ -4,16 +4,19 @@
 //! memory, which pybench's admission knows, and that worker asks for a number of slots.
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
 use pybench_run::shared::{Delivery, DeliveryEnd, Round, UnitQueue};
-use pybench_run::{RunError, RunQueue};
+use pybench_run::{RunError, RunQueue, TemporalServer};
 use serde_json::json;
 use temporalio_client::grpc::WorkflowService;
 use temporalio_client::tonic::{Code, Request, Status};
-use temporalio_client::{Connection, ConnectionOptions, RetryOptions, Url};
+use temporalio_client::{
+    ClientTlsOptions, Connection, ConnectionOptions, RetryOptions, TlsOptions, Url,
+};
 use temporalio_protos::temporal::api::workflowservice::v1::{
     DescribeNamespaceRequest, PollActivityTaskQueueRequest, PollActivityTaskQueueResponse,
     RecordActivityTaskHeartbeatRequest, RespondActivityTaskCompletedRequest,
@@ -57,7 +60,9 @@ impl TemporalQueue {
     /// [`RunError::Environment`] if it does not answer, or lacks the namespace or standalone activities.
     pub async fn connect(place: &RunQueue) -> Result<Self, RunError> {
         let address = &place.server.address;
-        let url = Url::parse(&format!("http://{address}"))
+        let tls = tls_options(&place.server)?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = Url::parse(&format!("{scheme}://{address}"))
             .map_err(|error| RunError::BadInput(format!("temporal.address: {address}: {error}")))?;
         let identity = format!("{}:{}", host(), std::process::id());
         let retries = RetryOptions::builder()
@@ -71,10 +76,19 @@ impl TemporalQueue {
             .connect_timeout(SHORT)
             .retry_options(retries)
             .dns_load_balancing(None)
+            .maybe_tls_options(tls)
+            .maybe_api_key(place.server.api_key()?)
             .build();
         let connection = Connection::connect(options).await.map_err(|error| {
+            let hint = match place.server.is_encrypted() {
+                true => {
+                    "the connection is encrypted, so the server has to have a certificate for this name that \
+                     temporal.ca_file or this machine trusts"
+                }
+                false => "`pybench cluster up --temporal` starts one",
+            };
             RunError::Environment(format!(
-                "the Temporal server on {address} does not answer: {error}; `pybench cluster up --temporal` starts one"
+                "the Temporal server on {address} does not answer: {error}; {hint}"
             ))
         })?;
         let queue = Self {
@@ -322,6 +336,35 @@ impl Drop for ActivityDelivery {
             let _ = tokio::time::timeout(SHORT, answer).await;
         });
     }
+}
+
+/// How connections to a server are encrypted; `None` if they are not.
+fn tls_options(server: &TemporalServer) -> Result<Option<TlsOptions>, RunError> {
+    if !server.is_encrypted() {
+        return Ok(None);
+    }
+    let certificate = read_pem("client_cert_file", server.client_cert_file.as_deref())?;
+    let key = read_pem("client_key_file", server.client_key_file.as_deref())?;
+    let identity = certificate.zip(key).map(|(certificate, key)| {
+        ClientTlsOptions::builder()
+            .client_cert(certificate)
+            .client_private_key(key)
+            .build()
+    });
+    let tls = TlsOptions::builder()
+        .maybe_server_root_ca_cert(read_pem("ca_file", server.ca_file.as_deref())?)
+        .maybe_client_tls_options(identity)
+        .build();
+    Ok(Some(tls))
+}
+
+/// The file that a key of the profile names.
+fn read_pem(key: &str, path: Option<&Path>) -> Result<Option<Vec<u8>>, RunError> {
+    let read = |path: &Path| {
+        let context = format!("cannot read temporal.{key} {}", path.display());
+        std::fs::read(path).map_err(RunError::io(context))
+    };
+    path.map(read).transpose()
 }
 
 fn host() -> String {

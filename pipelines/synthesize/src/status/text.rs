@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use pybench_run::shared::Member;
 use pybench_types::text::{count, dollars};
 
 use super::{Count, Funnel};
@@ -62,16 +63,7 @@ impl Funnel {
         }
         self.pace(f)?;
         for worker in &self.workers {
-            let does = match (&worker.stage, worker.draining) {
-                (_, true) => "drains",
-                (Some(stage), false) => stage,
-                (None, false) => "waits",
-            };
-            let (name, units, ended) = (&worker.name, worker.units, worker.ended);
-            writeln!(
-                f,
-                "worker {name}: {does}, units in work: {units}, ended: {ended}"
-            )?;
+            describe_worker(f, worker)?;
         }
         for batch in &self.batches {
             let id = batch.remote.as_deref().unwrap_or("not submitted yet");
@@ -124,20 +116,32 @@ impl Funnel {
         if self.stages.is_empty() {
             return Ok(());
         }
+        // A column of a run that processes work on.
+        let is_worked_on = self.stages.iter().any(|stage| stage.in_work > 0);
+        let in_work = |cell: String| match is_worked_on {
+            true => format!(" {cell:>8}"),
+            false => String::new(),
+        };
         let head = ["stage", "done", "failed", "pending", "time"];
         writeln!(
             f,
-            "\n{:<9} {:>7} {:>7} {:>7} {:>9}",
-            head[0], head[1], head[2], head[3], head[4]
+            "\n{:<9} {:>7} {:>7} {:>7}{} {:>9}",
+            head[0],
+            head[1],
+            head[2],
+            head[3],
+            in_work("in work".to_owned()),
+            head[4]
         )?;
         for stage in &self.stages {
             writeln!(
                 f,
-                "{:<9} {:>7} {:>7} {:>7} {:>9}",
+                "{:<9} {:>7} {:>7} {:>7}{} {:>9}",
                 stage.stage,
                 stage.done,
                 stage.failed,
                 stage.pending,
+                in_work(stage.in_work.to_string()),
                 duration(stage.seconds),
             )?;
         }
@@ -161,6 +165,35 @@ impl Funnel {
             ),
         }
     }
+}
+
+/// What a worker does, and what it runs on. Workers describe themselves.
+fn describe_worker(f: &mut fmt::Formatter<'_>, worker: &Member) -> fmt::Result {
+    let does = match (&worker.stage, worker.draining) {
+        (_, true) => "drains",
+        (Some(stage), false) => stage,
+        (None, false) => "waits",
+    };
+    let (units, ended, silent) = (worker.units, worker.ended, worker.silent_seconds);
+    let line = format!(
+        "worker {}: {does}, units in work: {units}, ended: {ended}, last sign of life: {silent} s ago",
+        worker.name
+    );
+    writeln!(f, "{}", one_line(&line))?;
+    let machine = &worker.machine;
+    if machine.program.is_empty() {
+        return Ok(());
+    }
+    let line = format!(
+        "takes {}; tier {}, {} cores, {:.1} GiB of memory free when it joined, packages {}, program {}",
+        worker.stages.join(" and "),
+        machine.tier,
+        machine.cores,
+        machine.free_mib as f64 / 1024.0,
+        machine.packages,
+        machine.program
+    );
+    writeln!(f, "         {}", one_line(&line))
 }
 
 fn counts(f: &mut fmt::Formatter<'_>, title: &str, counts: &[Count]) -> fmt::Result {

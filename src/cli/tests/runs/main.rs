@@ -1,7 +1,9 @@
 //! Runs by the whole program: from a recipe to verdicts, under faults and kills.
 
+mod bad_units;
 mod batches;
 mod cluster_faults;
+mod deploy;
 mod faults;
 mod formats;
 mod grade;
@@ -10,6 +12,8 @@ mod judge;
 mod kill;
 mod learning;
 mod moves;
+#[cfg(feature = "temporal")]
+mod on_temporal;
 mod orphans;
 mod pace;
 mod profile;

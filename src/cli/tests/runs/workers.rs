@@ -115,6 +115,18 @@ fn count(fixture: &RunFixture, rows: &str) -> u64 {
     postgres::sql(&sql).parse().unwrap()
 }
 
+/// Checks that a run whose processes have ended left no worker, no offer, no call in flight and no lease.
+pub(crate) fn assert_nothing_is_left(fixture: &RunFixture) {
+    for rows in [
+        "member",
+        "offer",
+        "call WHERE state = 'in_flight'",
+        "unit WHERE lease_until > 0",
+    ] {
+        assert_eq!(count(fixture, rows), 0, "{rows} is left");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn three_workers_give_the_same_bytes() {
     let settings = tempfile::tempdir().unwrap();
@@ -156,14 +168,7 @@ async fn three_workers_give_the_same_bytes() {
     for worker in &mut workers {
         drain(worker);
     }
-    for rows in [
-        "member",
-        "offer",
-        "call WHERE state = 'in_flight'",
-        "unit WHERE lease_until > 0",
-    ] {
-        assert_eq!(count(&shared, rows), 0, "{rows} is left");
-    }
+    assert_nothing_is_left(&shared);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@ mod executor;
 mod journal;
 mod moves;
 mod places;
+mod scaling;
 mod servers;
 mod store;
 mod tls;

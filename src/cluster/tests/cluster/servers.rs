@@ -83,9 +83,19 @@ fn a_profile_that_names_no_machine_is_refused() {
         error.contains("postgres.host: \"/run/postgresql\" is no name or address"),
         "{error}"
     );
-    std::fs::write(&path, server("db.example.org")).unwrap();
-    let loaded = Profile::load(&path).unwrap().postgres;
-    assert_eq!(loaded.ca_file, Some(folder.path().join("ca.pem")));
+    let half = server("db.example.org") + "client_cert_file = 'client.pem'\n";
+    std::fs::write(&path, half).unwrap();
+    let error = Profile::load(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("postgres.client_key_file is missing"),
+        "{error}"
+    );
+    let temporal = "[temporal]\naddress = 'temporal.example.org:7233'\nca_file = 'temporal.pem'\n";
+    std::fs::write(&path, server("db.example.org") + temporal).unwrap();
+    let loaded = Profile::load(&path).unwrap();
+    let ca_files = (loaded.postgres.ca_file, loaded.temporal.unwrap().ca_file);
+    let in_folder = |name: &str| Some(folder.path().join(name));
+    assert_eq!(ca_files, (in_folder("ca.pem"), in_folder("temporal.pem")));
     std::fs::write(&path, "[postgres]\nhosts = ''\n").unwrap();
     let error = Profile::load(&path).unwrap_err().to_string();
     assert!(

@@ -55,16 +55,16 @@ fn the_connection_is_encrypted_and_the_server_is_checked() {
         return;
     };
     let folder = postgres::folder();
-    let Some(()) = certificate(&folder, "server").and_then(|()| certificate(&folder, "other"))
-    else {
+    let made = ["server", "other", "client"].map(|name| certificate(&folder, name));
+    if made.contains(&None) {
         return;
-    };
+    }
     let cluster = Cluster::new(&folder.join("cluster")).unwrap();
     let started = cluster.up(&programs, None).unwrap();
     cluster.down(&programs, false).unwrap();
     let data = folder.join("cluster/postgres");
     let owner = std::fs::metadata(&data).unwrap();
-    for file in ["server.pem", "server.key"] {
+    for file in ["server.pem", "server.key", "client.pem"] {
         let to = data.join(file);
         std::fs::copy(folder.join(file), &to).unwrap();
         std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -72,19 +72,36 @@ fn the_connection_is_encrypted_and_the_server_is_checked() {
     }
     let settings = data.join("postgresql.conf");
     let text = std::fs::read_to_string(&settings).unwrap();
-    let text =
-        format!("{text}ssl = on\nssl_cert_file = 'server.pem'\nssl_key_file = 'server.key'\n");
+    let text = format!(
+        "{text}ssl = on\nssl_cert_file = 'server.pem'\nssl_key_file = 'server.key'\nssl_ca_file = 'client.pem'\n"
+    );
     std::fs::write(&settings, text).unwrap();
-    // Connections that are not encrypted are refused.
+    // Connections that are not encrypted, and those without the certificate of the client, are refused.
     let access = data.join("pg_hba.conf");
     let text = std::fs::read_to_string(&access).unwrap();
-    std::fs::write(&access, text.replace("\nhost ", "\nhostssl ")).unwrap();
+    let text = text.lines().map(|line| match line.strip_prefix("host ") {
+        Some(rest) => format!("hostssl {rest} clientcert=verify-ca\n"),
+        None => format!("{line}\n"),
+    });
+    std::fs::write(&access, text.collect::<String>()).unwrap();
 
     let plain = started.postgres;
     let trusting = |file: &str, host: &str| PostgresServer {
         host: host.to_owned(),
         ca_file: Some(folder.join(file)),
+        client_cert_file: Some(folder.join("client.pem")),
+        client_key_file: Some(folder.join("client.key")),
         ..plain.clone()
+    };
+    let proving = |certificate: &str, key: &str| PostgresServer {
+        client_cert_file: Some(folder.join(certificate)),
+        client_key_file: Some(folder.join(key)),
+        ..trusting("server.pem", "127.0.0.1")
+    };
+    let unproven = PostgresServer {
+        client_cert_file: None,
+        client_key_file: None,
+        ..trusting("server.pem", "127.0.0.1")
     };
     let tested = || {
         let server = trusting("server.pem", "127.0.0.1");
@@ -114,6 +131,9 @@ fn the_connection_is_encrypted_and_the_server_is_checked() {
         trusting("server.pem", "localhost"),
         trusting("server.key", "127.0.0.1"),
         trusting("missing.pem", "127.0.0.1"),
+        unproven,
+        proving("client.pem", "client.pem"),
+        proving("client.pem", "other.key"),
     ]
     .map(|server| told(&server.probe().unwrap_err()));
     drop(journal.unwrap());
@@ -125,6 +145,9 @@ fn the_connection_is_encrypted_and_the_server_is_checked() {
         "not valid for name \"localhost\"",
         "there is no certificate in it",
         "missing.pem",
+        "requires a valid client certificate",
+        "there is no private key",
+        "postgres.client_key_file",
     ]) {
         assert!(error.contains(expected), "{error}, not {expected}");
     }

@@ -109,14 +109,7 @@ async fn workers_and_the_coordinator_share_the_units() {
     let mut workers = Vec::new();
     for name in ["first", "second"] {
         let joined = Arc::new(RunFolder::join(&run, &profile).unwrap());
-        let member = Member {
-            name: name.to_owned(),
-            stages: vec!["s".to_owned()],
-            stage: None,
-            units: 0,
-            ended: 0,
-            draining: false,
-        };
+        let member = Member::new(name.to_owned(), vec!["s".to_owned()]);
         let session = WorkerSession::start(joined.clone(), member, options.lease).unwrap();
         let (options, interrupt) = (options.clone(), interrupt.clone());
         workers.push(tokio::spawn(async move {
@@ -307,4 +300,79 @@ async fn a_unit_that_ends_its_workers_fails() {
         failure.detail.contains("2 attempts ended without a result"),
         "{failure}"
     );
+}
+
+/// A stage whose unit reads a table that somebody has locked, so that it blocks its thread and the connection.
+struct Blocked(Arc<RunFolder>);
+
+#[async_trait]
+impl Stage for Blocked {
+    fn name(&self) -> &'static str {
+        "s"
+    }
+
+    async fn run(&self, item: &str) -> Result<Value, Failure> {
+        Ok(json!(self.0.journal().count_events(item)?))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_statement_delays_no_renewal() {
+    let Some(profile) = postgres::profile() else {
+        return;
+    };
+    let root = tempfile::tempdir().unwrap();
+    let run = root.path().join("slow");
+    let folder =
+        RunFolder::open_in_profile(&run, "seed = 1\n", &WhenChanged::default(), Some(&profile));
+    let folder = Arc::new(folder.unwrap());
+    let pointer = std::fs::read_to_string(run.join("journal.toml")).unwrap();
+    let schema = pointer.split('"').find(|part| part.starts_with("run_slow"));
+    let table = format!("\"{}\".event", schema.unwrap());
+    let lock =
+        format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(6); COMMIT");
+    let locking = std::thread::spawn(move || postgres::sql(&lock));
+    let locks = format!(
+        "SELECT COUNT(*) FROM pg_locks WHERE relation = '{table}'::regclass AND granted AND mode = 'AccessExclusiveLock'"
+    );
+    while postgres::sql(&locks) != "1" {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // Another process that would take the unit as soon as its lease has ended.
+    let worker = RunFolder::join(&run, &profile).unwrap();
+    let waiting = std::thread::spawn(move || {
+        let mut taken = None;
+        while !locking.is_finished() {
+            let journal = worker.journal();
+            if let Some(round) = Round::announced(journal).unwrap()
+                && journal.leased_until("s", "unit").unwrap() > Some(0)
+            {
+                let now = journal.now_millis().unwrap();
+                taken = taken.or(journal.lease_offer(&round.id, "s", now, 2).unwrap());
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        taken
+    });
+    let options = ExecutorOptions {
+        concurrency: Some(1),
+        lease: Duration::from_secs(2),
+        ..ExecutorOptions::default()
+    };
+    let executor = SharedExecutor::new(
+        folder.clone(),
+        options,
+        Progress::hidden(),
+        Interrupt::new(),
+    );
+    let stage = Arc::new(Blocked(folder.clone()));
+    let items = vec!["unit".to_owned()];
+    let summary = executor.run(stage, &items).await.unwrap();
+    assert_eq!((summary.done, summary.failed), (1, 0));
+    assert_eq!(
+        waiting.join().unwrap(),
+        None,
+        "the unit went to another process"
+    );
+    assert_eq!(folder.journal().units("s").unwrap()[0].attempts, 1);
 }

@@ -114,7 +114,8 @@ pub(super) trait OfferStore {
     ) -> Result<(), RunError>;
     fn beat(&self, about: &str, seconds: i64) -> Result<(), RunError>;
     fn leave(&self) -> Result<(), RunError>;
-    fn members(&self) -> Result<Vec<String>, RunError>;
+    /// What describes each worker that is alive, and the seconds since its last sign of life.
+    fn members(&self) -> Result<Vec<(String, u64)>, RunError>;
     fn remove_dead_members(&self) -> Result<(), RunError>;
     fn has_calls_elsewhere(&self) -> Result<bool, RunError>;
 }

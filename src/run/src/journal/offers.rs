@@ -181,8 +181,8 @@ impl Journal {
         self.backend.leave()
     }
 
-    /// The workers that are alive, as JSON.
-    pub fn members(&self) -> Result<Vec<String>, RunError> {
+    /// The workers that are alive, as JSON, each with the seconds since its last sign of life.
+    pub fn members(&self) -> Result<Vec<(String, u64)>, RunError> {
         self.backend.members()
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::PostgresServer;
+use super::temporal_server::TemporalServer;
 use crate::RunError;
 use crate::store::ObjectServer;
 
@@ -24,71 +25,6 @@ pub struct Profile {
     /// How workers share a run.
     #[serde(default, skip_serializing_if = "WorkerSettings::is_default")]
     pub workers: WorkerSettings,
-}
-
-/// A Temporal server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TemporalServer {
-    /// Host and port of its front end.
-    pub address: String,
-    #[serde(default = "default_namespace")]
-    pub namespace: String,
-    /// Maximum number of a run's activities that are open at the same time.
-    #[serde(default = "default_window")]
-    pub window: u32,
-}
-
-impl Default for TemporalServer {
-    fn default() -> Self {
-        Self {
-            address: "127.0.0.1:7233".to_owned(),
-            namespace: default_namespace(),
-            window: default_window(),
-        }
-    }
-}
-
-fn default_namespace() -> String {
-    "pybench".to_owned()
-}
-
-fn default_window() -> u32 {
-    1_000
-}
-
-impl TemporalServer {
-    /// The port of the address.
-    pub fn port(&self) -> Option<u16> {
-        self.address.rsplit_once(':')?.1.parse().ok()
-    }
-
-    /// Checks that the server can be used at all.
-    ///
-    /// # Errors
-    /// [`RunError::BadInput`] if it is on another machine: connections are not encrypted.
-    fn check(&self) -> Result<(), RunError> {
-        let host = self.address.rsplit_once(':').map(|(host, _)| host);
-        let host = host.unwrap_or_default().trim_matches(['[', ']']);
-        let is_loopback = match host.parse::<std::net::IpAddr>() {
-            Ok(address) => address.is_loopback(),
-            Err(_) => host == "localhost",
-        };
-        let wrong = match (is_loopback, self.port(), self.window) {
-            (_, None, _) => "it needs a host and a port, such as 127.0.0.1:7233".to_owned(),
-            (false, ..) => format!(
-                "{host} is another machine, and pybench cannot encrypt the connection yet: forward a port of this machine \
-                 to it (ssh -L 7233:127.0.0.1:7233 HOST) and set address = \"127.0.0.1:7233\""
-            ),
-            (true, Some(_), 0) => {
-                return Err(RunError::BadInput(
-                    "temporal.window: at least 1 activity is open at the same time".to_owned(),
-                ));
-            }
-            (true, Some(_), _) => return Ok(()),
-        };
-        Err(RunError::BadInput(format!("temporal.address: {wrong}")))
-    }
 }
 
 /// The queue of a run: a server, and the name that the run has in it.
@@ -170,13 +106,10 @@ impl Profile {
         }
         let secret = profile.store.as_mut();
         let secret = secret.and_then(|store| store.secret_key_file.as_mut());
-        let postgres = &mut profile.postgres;
-        let files = [
-            postgres.password_file.as_mut(),
-            postgres.ca_file.as_mut(),
-            secret,
-        ];
-        for file in files.into_iter().flatten() {
+        let temporal = profile.temporal.as_mut();
+        let temporal = temporal.into_iter().flat_map(TemporalServer::files_mut);
+        let postgres = profile.postgres.files_mut().into_iter();
+        for file in postgres.chain([secret]).chain(temporal).flatten() {
             if let Some(folder) = path.parent() {
                 *file = folder.join(&*file);
             }

@@ -54,7 +54,7 @@ impl Round {
         Ok(Self {
             id: new_id(),
             stage: stage.name().to_owned(),
-            code: code_digest()?,
+            code: program_digest()?,
             stage_version: stage.version(),
             recipe: Digest::of_bytes(folder.frozen_recipe()?.as_bytes()),
             tasks: Digest::of_json(&tasks),
@@ -106,7 +106,7 @@ impl Round {
     /// # Errors
     /// The program's file cannot be read.
     pub fn differs(&self, stage_version: Option<&str>) -> Result<Option<String>, RunError> {
-        let code = code_digest()?;
+        let code = program_digest()?;
         if code != self.code {
             return Ok(Some(format!(
                 "the coordinator runs another version of pybench (digest {}, here {}): start the worker with the same \
@@ -183,7 +183,7 @@ impl From<StopReason> for RunError {
 }
 
 /// Digest of the program that runs, also if its file was replaced since.
-fn code_digest() -> Result<Digest, RunError> {
+pub(super) fn program_digest() -> Result<Digest, RunError> {
     static DIGEST: OnceLock<Digest> = OnceLock::new();
     if let Some(digest) = DIGEST.get() {
         return Ok(digest.clone());

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::announcement::{Round, StopReason};
+use super::lease::{Lease, Leases};
 use super::queue::{Delivery, DeliveryEnd, UnitQueue};
-use crate::journal::{LeasedOffer, lease_end};
 use crate::local::{Admission, log_failure, make_attempt, reason_to_stop, wait_after};
 use crate::{
     Bottleneck, ExecutorOptions, Failure, FailureKind, FoldedLog, InFlight, Interrupt,
@@ -83,6 +83,7 @@ struct Shared {
     waiting: AtomicUsize,
     /// Whether tasks stop waiting for the queue.
     stopped: watch::Sender<bool>,
+    leases: Leases,
 }
 
 impl UnitLoop {
@@ -102,6 +103,7 @@ impl UnitLoop {
             limited_by: None,
             shared: Arc::new(Shared {
                 failures: FoldedLog::new(stage.name()),
+                leases: Leases::new(folder.clone(), stage.name(), options.lease)?,
                 folder,
                 options,
                 interrupt,
@@ -148,7 +150,7 @@ impl UnitLoop {
                     self.running.spawn(shared.take(queue.clone(), waiting));
                 }
                 None => {
-                    let Some(lease) = Lease::acquire(&shared)? else {
+                    let Some(lease) = shared.leases.next(&shared.round.id)? else {
                         return Ok(());
                     };
                     self.running.spawn(shared.attempt(lease, None));
@@ -228,7 +230,7 @@ impl Shared {
             delivery.end(DeliveryEnd::Again(MIN_REDELIVERY)).await;
             return Ok(AttemptEnd::NotTaken);
         }
-        match Lease::acquire_delivered(&self, delivery.item())? {
+        match self.lease_delivered(delivery.item())? {
             Ok(lease) => {
                 let end = self.attempt(lease, Some(delivery.as_ref())).await?;
                 delivery.end(end.delivery()).await;
@@ -245,34 +247,27 @@ impl Shared {
     /// repeated.
     async fn attempt(
         self: Arc<Self>,
-        mut lease: Lease,
+        lease: Lease,
         delivery: Option<&dyn Delivery>,
     ) -> Result<AttemptEnd, RunError> {
         let journal = self.folder.journal();
         let (stage, item) = (self.stage.name(), lease.offer.item.clone());
         if lease.offer.lost >= self.options.attempts {
             let failure = ended_workers(lease.offer.lost);
-            return self.record(&mut lease, &failure, None);
+            return self.record(&lease, &failure, None);
         }
-        let running = make_attempt(&self.options, self.stage.as_ref(), &item);
-        tokio::pin!(running);
-        let end: Result<Value, Failure> = loop {
-            tokio::select! {
-                end = &mut running => break end,
-                () = tokio::time::sleep(self.options.lease / 3) => {
-                    if !lease.renew()? {
-                        tracing::warn!(stage, item, "another worker has the unit: its lease had ended here");
-                        return Ok(AttemptEnd::Lost);
-                    }
-                    if let Some(delivery) = delivery {
-                        delivery.beat(journal.count_events(&item)?);
-                    }
-                }
+        let end: Result<Value, Failure> = tokio::select! {
+            biased;
+            reason = lease.lost() => {
+                tracing::warn!(stage, item, "an attempt is dropped: {reason}");
+                return Ok(AttemptEnd::Lost);
             }
+            error = self.tell(delivery, &item) => return Err(error),
+            end = make_attempt(&self.options, self.stage.as_ref(), &item) => end,
         };
         let failure = match end {
             Ok(output) => {
-                lease.has_ended = true;
+                lease.end();
                 return match journal.complete(stage, &item, &output) {
                     Err(RunError::LeaseLost(lost)) => {
                         tracing::warn!("{lost}");
@@ -302,20 +297,61 @@ impl Shared {
             let unit = (stage, item.as_str());
             journal.postpone(&self.round.id, unit, &failures.to_json()?, until)?;
         }
-        self.record(&mut lease, &failure, wait)
+        self.record(&lease, &failure, wait)
+    }
+
+    /// Leases a unit that the queue has delivered; otherwise, what the queue does with it.
+    fn lease_delivered(&self, item: &str) -> Result<Result<Lease, DeliveryEnd>, RunError> {
+        let (journal, round) = (self.folder.journal(), &self.round);
+        let stage = self.stage.name();
+        if let Some(lease) = self.leases.of(&round.id, item)? {
+            return Ok(Ok(lease));
+        }
+        if let Some(from) = journal.offered_from(&round.id, stage, item)? {
+            let wait = from.saturating_sub(journal.now_millis()?);
+            let wait = Duration::from_millis(u64::try_from(wait).unwrap_or(0));
+            let wait = wait.clamp(MIN_REDELIVERY, MAX_REDELIVERY);
+            return Ok(Err(DeliveryEnd::Again(wait)));
+        }
+        Ok(Err(match journal.state(stage, item)? {
+            Some(UnitState::Done) => DeliveryEnd::Done,
+            Some(UnitState::Failed) => DeliveryEnd::Closed("has failed".to_owned()),
+            Some(UnitState::Pending) | None => {
+                let announced = Round::announced(journal)?;
+                match announced.is_some_and(|announced| announced.id == round.id) {
+                    true => DeliveryEnd::Closed("is not offered".to_owned()),
+                    // The next round may offer it.
+                    false => DeliveryEnd::Again(Duration::from_secs(1)),
+                }
+            }
+        }))
+    }
+
+    /// Tells the queue again and again that a unit is in work; returns only if the journal cannot be read.
+    async fn tell(&self, delivery: Option<&dyn Delivery>, item: &str) -> RunError {
+        let Some(delivery) = delivery else {
+            return std::future::pending().await;
+        };
+        loop {
+            tokio::time::sleep(self.options.lease / 3).await;
+            match self.folder.journal().count_events(item) {
+                Ok(steps) => delivery.beat(steps),
+                Err(error) => return error,
+            }
+        }
     }
 
     /// Records a failure; `wait` is the time until the next attempt, if there is one.
     fn record(
         &self,
-        lease: &mut Lease,
+        lease: &Lease,
         failure: &Failure,
         wait: Option<Duration>,
     ) -> Result<AttemptEnd, RunError> {
         let journal = self.folder.journal();
         let last = wait.is_none() && failure.kind != FailureKind::Budget;
         // Either way, this process no longer has the unit.
-        lease.has_ended = true;
+        lease.end();
         let item = &lease.offer.item;
         match journal.fail(self.stage.name(), item, failure, last) {
             Err(RunError::LeaseLost(lost)) => {
@@ -369,92 +405,5 @@ impl Failures {
 
     fn to_json(&self) -> Result<String, RunError> {
         Ok(serde_json::to_string(&self.0)?)
-    }
-}
-
-/// The lease of a unit. Dropping it gives the unit back, unless it has ended or another worker has it.
-struct Lease {
-    shared: Arc<Shared>,
-    offer: LeasedOffer,
-    seconds: i64,
-    /// Whether there is nothing to give back.
-    has_ended: bool,
-}
-
-impl Lease {
-    fn acquire(shared: &Arc<Shared>) -> Result<Option<Self>, RunError> {
-        let seconds = shared.options.lease.as_secs().max(1) as i64;
-        let (journal, round) = (shared.folder.journal(), &shared.round);
-        let now = journal.now_millis()?;
-        let offer = journal.lease_offer(&round.id, shared.stage.name(), now, seconds)?;
-        Ok(offer.map(|offer| Self {
-            shared: shared.clone(),
-            offer,
-            seconds,
-            has_ended: false,
-        }))
-    }
-
-    /// Leases a unit that the queue has delivered; otherwise, what the queue does with it.
-    fn acquire_delivered(
-        shared: &Arc<Shared>,
-        item: &str,
-    ) -> Result<Result<Self, DeliveryEnd>, RunError> {
-        let seconds = shared.options.lease.as_secs().max(1) as i64;
-        let (journal, round) = (shared.folder.journal(), &shared.round);
-        let unit = (shared.stage.name(), item);
-        let now = journal.now_millis()?;
-        if let Some(offer) = journal.lease_offered(&round.id, unit, now, seconds)? {
-            return Ok(Ok(Self {
-                shared: shared.clone(),
-                offer,
-                seconds,
-                has_ended: false,
-            }));
-        }
-        if let Some(from) = journal.offered_from(&round.id, unit.0, unit.1)? {
-            let wait = u64::try_from(from.saturating_sub(now)).unwrap_or(0);
-            let wait = Duration::from_millis(wait).clamp(MIN_REDELIVERY, MAX_REDELIVERY);
-            return Ok(Err(DeliveryEnd::Again(wait)));
-        }
-        Ok(Err(match journal.state(unit.0, unit.1)? {
-            Some(UnitState::Done) => DeliveryEnd::Done,
-            Some(UnitState::Failed) => DeliveryEnd::Closed("has failed".to_owned()),
-            Some(UnitState::Pending) | None => {
-                let announced = Round::announced(journal)?;
-                match announced.is_some_and(|announced| announced.id == round.id) {
-                    true => DeliveryEnd::Closed("is not offered".to_owned()),
-                    // The next round may offer it.
-                    false => DeliveryEnd::Again(Duration::from_secs(1)),
-                }
-            }
-        }))
-    }
-
-    /// `false` if another worker has the unit.
-    fn renew(&mut self) -> Result<bool, RunError> {
-        let now = self.shared.folder.journal().now_millis()?;
-        let until = lease_end(now, self.seconds);
-        let moved = self.move_to(until)?;
-        match moved {
-            true => self.offer.until = until,
-            false => self.has_ended = true,
-        }
-        Ok(moved)
-    }
-
-    fn move_to(&self, until: i64) -> Result<bool, RunError> {
-        let (journal, stage) = (self.shared.folder.journal(), self.shared.stage.name());
-        journal.move_lease(stage, &self.offer.item, self.offer.until, until)
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if !self.has_ended
-            && let Err(error) = self.move_to(0)
-        {
-            tracing::warn!("cannot release a lease: {error}");
-        }
     }
 }

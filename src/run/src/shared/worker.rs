@@ -3,22 +3,31 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use pybench_types::memory;
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinHandle;
 
-use super::announcement::Round;
+use super::announcement::{Round, program_digest};
+use super::periodic::Periodic;
 use super::queue::UnitQueue;
 use super::unit_loop::{AttemptEnd, UnitLoop};
+use crate::blocking::waiting;
+use crate::local::cores;
 use crate::{ExecutorOptions, Interrupt, Journal, RunError, RunFolder, Stage, Urgency};
 
 /// How often a worker looks for offers, and whether its round goes on.
 const POLL: Duration = Duration::from_millis(250);
 
 /// A worker, as `pybench status` shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// Host and process.
     pub name: String,
+    /// What it runs on.
+    #[serde(default)]
+    pub machine: WorkerMachine,
+    /// Seconds since its last sign of life, by the clock of the journal.
+    #[serde(default, skip_deserializing)]
+    pub silent_seconds: u64,
     /// Stages that it takes units of.
     pub stages: Vec<String>,
     /// Stage of the round that it works on.
@@ -32,7 +41,48 @@ pub struct Member {
     pub draining: bool,
 }
 
+/// What a worker runs on, and with what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkerMachine {
+    /// Digest of the program, shortened.
+    pub program: String,
+    /// Digest of the Python environment with its packages, shortened.
+    pub packages: String,
+    /// Isolation tier of its sessions.
+    pub tier: String,
+    /// Cores that it may use.
+    pub cores: usize,
+    /// Memory that was free when it joined, in MiB; 0 if it is unknown.
+    pub free_mib: u64,
+}
+
+impl WorkerMachine {
+    /// This machine. `packages` is the digest of the Python environment.
+    ///
+    /// # Errors
+    /// The program's file cannot be read.
+    pub fn here(tier: String, packages: &str) -> Result<Self, RunError> {
+        Ok(Self {
+            program: program_digest()?.short().to_owned(),
+            packages: packages.chars().take(12).collect(),
+            tier,
+            cores: cores(),
+            free_mib: memory::available().unwrap_or(0) >> 20,
+        })
+    }
+}
+
 impl Member {
+    /// A worker that has not begun to work.
+    pub fn new(name: String, stages: Vec<String>) -> Self {
+        Self {
+            name,
+            stages,
+            ..Self::default()
+        }
+    }
+
     /// The workers of a run that are alive.
     ///
     /// # Errors
@@ -40,7 +90,12 @@ impl Member {
     pub fn all(journal: &Journal) -> Result<Vec<Self>, RunError> {
         let members = journal.members()?.into_iter();
         members
-            .map(|about| Ok(serde_json::from_str(&about)?))
+            .map(|(about, silent_seconds)| {
+                Ok(Self {
+                    silent_seconds,
+                    ..serde_json::from_str(&about)?
+                })
+            })
             .collect()
     }
 }
@@ -59,7 +114,7 @@ pub enum WorkEnd {
 pub struct WorkerSession {
     folder: Arc<RunFolder>,
     member: Arc<Mutex<Member>>,
-    heartbeat: JoinHandle<()>,
+    heartbeat: Periodic,
     queue: Option<Arc<dyn UnitQueue>>,
 }
 
@@ -83,14 +138,11 @@ impl WorkerSession {
             )));
         }
         let (beating, own) = (folder.clone(), member.clone());
-        let heartbeat = tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(lease / 3).await;
-                if let Err(error) = beat(&beating, &own, lease) {
-                    tracing::warn!("cannot tell the run that this worker is alive: {error}");
-                }
+        let heartbeat = Periodic::start("heartbeat", lease / 3, move || {
+            if let Err(error) = beat(&beating, &own, lease) {
+                tracing::warn!("cannot tell the run that this worker is alive: {error}");
             }
-        });
+        })?;
         Ok(Self {
             folder,
             member,
@@ -195,21 +247,14 @@ impl WorkerSession {
     ///
     /// # Errors
     /// The journal cannot be written.
-    pub async fn leave(mut self) -> Result<(), RunError> {
-        self.heartbeat.abort();
+    pub async fn leave(self) -> Result<(), RunError> {
         // A beat after this would register the worker again.
-        let _ = (&mut self.heartbeat).await;
+        waiting(|| drop(self.heartbeat));
         self.folder.journal().leave()
     }
 
     fn member(&self) -> MutexGuard<'_, Member> {
         locked(&self.member)
-    }
-}
-
-impl Drop for WorkerSession {
-    fn drop(&mut self) {
-        self.heartbeat.abort();
     }
 }
 

@@ -37,14 +37,7 @@ fn profile(root: &Path) -> Option<PathBuf> {
 async fn work(run: PathBuf, profile: PathBuf, name: &'static str) -> WorkEnd {
     let folder = Arc::new(RunFolder::join(&run, &profile).unwrap());
     let queue = pybench_temporal::connect(folder.queue()).await.unwrap();
-    let member = Member {
-        name: name.to_owned(),
-        stages: vec!["s".to_owned()],
-        stage: None,
-        units: 0,
-        ended: 0,
-        draining: false,
-    };
+    let member = Member::new(name.to_owned(), vec!["s".to_owned()]);
     let options = options();
     let session = WorkerSession::start(folder.clone(), member, options.lease).unwrap();
     let session = session.with_queue(queue);
@@ -141,14 +134,7 @@ async fn a_worker_without_the_queue_says_so() {
         stage: "s".to_owned(),
         ..crate::round("1", "environment")
     };
-    let member = Member {
-        name: "worker".to_owned(),
-        stages: vec!["s".to_owned()],
-        stage: None,
-        units: 0,
-        ended: 0,
-        draining: false,
-    };
+    let member = Member::new("worker".to_owned(), vec!["s".to_owned()]);
     let (options, interrupt) = (options(), Interrupt::new());
     let session = WorkerSession::start(folder, member, options.lease).unwrap();
     let how = (&options, &interrupt);

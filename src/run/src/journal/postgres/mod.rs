@@ -26,6 +26,7 @@ pub use self::tables::{PostgresTables, SqlRow, SqlTransaction, SqlValue};
 use super::paid_calls::PaidCalls;
 use crate::RunError;
 use crate::blocking::waiting;
+use crate::boot_clock::since_boot;
 
 const SCHEMA: &str = include_str!("schema.sql");
 
@@ -60,16 +61,23 @@ pub(super) struct PostgresJournal {
     holder: String,
     /// `None` while the connection is cut.
     link: Mutex<Option<Link>>,
+    /// The connection of leases and signs of life, so that they never wait behind a slow statement; `None` until it is needed
+    /// and while it is cut.
+    signs: Mutex<Option<Link>>,
     /// `None` if the journal is read-only, or if another process counts.
     paid: Option<PaidCalls>,
-    /// The server's Unix time in milliseconds when it was read last.
-    clock: Mutex<Option<(i64, Instant)>>,
+    /// The server's Unix time in milliseconds when it was read last, and the time since this machine had started.
+    clock: Mutex<Option<(i64, Duration)>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     /// Opened the journal; no other process does.
     Owner {
+        generation: i64,
+    },
+    /// A further connection of the owner, which does not hold the lock.
+    BesideOwner {
         generation: i64,
     },
     Worker,
@@ -149,6 +157,7 @@ impl PostgresJournal {
             role,
             holder: format!("{:016x}{:016x}", random(), random()),
             link: Mutex::new(Some(link)),
+            signs: Mutex::default(),
             paid: None,
             clock: Mutex::new(None),
         }
@@ -195,23 +204,34 @@ impl PostgresJournal {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Link>> {
-        // A panic leaves a transaction open at most, so that connection is not used again.
-        self.link.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
-            let mut link = poisoned.into_inner();
-            *link = None;
-            self.link.clear_poison();
-            link
-        })
-    }
-
     /// Runs an operation, and repeats it over another connection if this one is cut. The operation learns whether it
     /// was tried before: the first try may have taken effect.
     fn run<T>(
         &self,
         operation: impl AsyncFn(&mut Link, bool) -> Result<T, RunError>,
     ) -> Result<T, RunError> {
-        let mut slot = self.lock();
+        self.run_over(&self.link, self.role, operation)
+    }
+
+    /// As [`Self::run`], over the connection for what must not wait behind other operations.
+    fn run_apart<T>(
+        &self,
+        operation: impl AsyncFn(&mut Link, bool) -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
+        match self.role {
+            // It has no leases, and needs no second connection.
+            Role::Reader => self.run(operation),
+            role => self.run_over(&self.signs, role.beside(), operation),
+        }
+    }
+
+    fn run_over<T>(
+        &self,
+        slot: &Mutex<Option<Link>>,
+        role: Role,
+        operation: impl AsyncFn(&mut Link, bool) -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
+        let mut slot = locked(slot);
         let mut repeated = false;
         let mut cut_since = None;
         loop {
@@ -219,7 +239,7 @@ impl PostgresJournal {
                 Some(link) => link,
                 none => {
                     let since = *cut_since.get_or_insert_with(Instant::now);
-                    none.insert(waiting(|| self.reconnect(since + PATIENCE))?)
+                    none.insert(waiting(|| self.reconnect(role, since + PATIENCE))?)
                 }
             };
             match block_on(operation(link, repeated)) {
@@ -239,12 +259,12 @@ impl PostgresJournal {
         }
     }
 
-    fn reconnect(&self, until: Instant) -> Result<Link, RunError> {
+    fn reconnect(&self, role: Role, until: Instant) -> Result<Link, RunError> {
         let mut wait = FIRST_WAIT;
         loop {
             let connected = Link::connect(&self.server, Some(&self.schema));
             let connected = connected.and_then(|mut link| {
-                block_on(self.role.prepare(&mut link, &self.schema))?;
+                block_on(role.prepare(&mut link, &self.schema))?;
                 Ok(link)
             });
             match connected {
@@ -261,18 +281,30 @@ impl PostgresJournal {
     /// the clock of this machine that is never set measures the time.
     fn server_millis(&self) -> Result<i64, RunError> {
         let known = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((millis, since)) = known
-            && since.elapsed() < CLOCK_AGE
-        {
-            let elapsed = i64::try_from(since.elapsed().as_millis()).unwrap_or(0);
-            return Ok(millis.saturating_add(elapsed));
+        if let Some((millis, read)) = known {
+            let age = since_boot().saturating_sub(read);
+            if age < CLOCK_AGE {
+                let elapsed = i64::try_from(age.as_millis()).unwrap_or(0);
+                return Ok(millis.saturating_add(elapsed));
+            }
         }
         let read = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-        let row = self.run(async |link, _| link.one(read, &[]).await)?;
+        let row = self.run_apart(async |link, _| link.one(read, &[]).await)?;
         let millis = row.try_get(0)?;
-        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((millis, Instant::now()));
+        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((millis, since_boot()));
         Ok(millis)
     }
+}
+
+/// The connection in a slot, if it has one.
+fn locked(slot: &Mutex<Option<Link>>) -> MutexGuard<'_, Option<Link>> {
+    // A panic leaves a transaction open at most, so that connection is not used again.
+    slot.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
+        let mut link = poisoned.into_inner();
+        *link = None;
+        slot.clear_poison();
+        link
+    })
 }
 
 /// Connects and executes `work`, which may be repeated. A server that does not answer may be restarting, so that it is tried
@@ -321,11 +353,20 @@ impl PostgresServer {
 }
 
 impl Role {
+    /// The role of a further connection of the same process.
+    fn beside(self) -> Self {
+        match self {
+            Self::Owner { generation } => Self::BesideOwner { generation },
+            other => other,
+        }
+    }
+
     /// Makes a new connection one of this role.
     async fn prepare(self, link: &mut Link, schema: &str) -> Result<(), RunError> {
         match self {
             Self::Worker => Ok(()),
             Self::Reader => link.batch("SET default_transaction_read_only = on").await,
+            Self::BesideOwner { generation } => check_generation(link, schema, generation).await,
             Self::Owner { generation } => {
                 // Another owner is reported at once; otherwise the lock is that of this process's own last connection.
                 check_generation(link, schema, generation).await?;

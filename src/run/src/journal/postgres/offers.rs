@@ -184,7 +184,9 @@ impl OfferStore for PostgresJournal {
             "INSERT INTO member (holder, about, seconds, seen) VALUES ($1, $2, $3, {NOW})
              ON CONFLICT (holder) DO UPDATE SET about = excluded.about, seconds = excluded.seconds, seen = excluded.seen"
         );
-        self.run(async |link, _| link.execute(&beat, &[&self.holder, &about, &seconds]).await)?;
+        self.run_apart(async |link, _| {
+            link.execute(&beat, &[&self.holder, &about, &seconds]).await
+        })?;
         Ok(())
     }
 
@@ -203,11 +205,11 @@ impl OfferStore for PostgresJournal {
         })
     }
 
-    fn members(&self) -> Result<Vec<String>, RunError> {
+    fn members(&self) -> Result<Vec<(String, u64)>, RunError> {
         // A journal that an older version made has no such table.
         let known = "SELECT to_regclass('member') IS NOT NULL";
         let alive = format!(
-            "SELECT about FROM member WHERE seen + seconds >= {NOW} ORDER BY about, holder"
+            "SELECT about, {NOW} - seen FROM member WHERE seen + seconds >= {NOW} ORDER BY about, holder"
         );
         let rows =
             self.run(
@@ -216,7 +218,9 @@ impl OfferStore for PostgresJournal {
                     false => Ok(Vec::new()),
                 },
             )?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+        rows.iter()
+            .map(|row| Ok((row.try_get(0)?, unsigned(row.try_get(1)?))))
+            .collect()
     }
 
     fn remove_dead_members(&self) -> Result<(), RunError> {

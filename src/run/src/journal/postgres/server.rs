@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::tls::Tls;
+use super::tls::{ClientIdentity, Tls};
 use crate::RunError;
 
 /// Address and user of a database. It names where the password is and never holds it.
@@ -25,32 +25,60 @@ pub struct PostgresServer {
     /// Without it, the authorities that this machine trusts count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
+    /// File of the certificate by which this process proves who it is (PEM); relative to the folder of the profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_cert_file: Option<PathBuf>,
+    /// File of the private key of that certificate (PEM); relative to the folder of the profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_key_file: Option<PathBuf>,
 }
 
 impl PostgresServer {
     /// Checks that the server can be used at all.
     ///
     /// # Errors
-    /// [`RunError::BadInput`] if `host` is no machine.
+    /// [`RunError::BadInput`] if `host` is no machine, or if a certificate has no key or a key no certificate.
     pub(crate) fn check(&self) -> Result<(), RunError> {
-        match self.host.is_empty() || self.host.starts_with('/') {
-            true => Err(RunError::BadInput(format!(
-                "postgres.host: {:?} is no name or address of a machine; Unix sockets are not supported",
+        let wrong = match (&self.client_cert_file, &self.client_key_file) {
+            _ if self.host.is_empty() || self.host.starts_with('/') => format!(
+                "host: {:?} is no name or address of a machine; Unix sockets are not supported",
                 self.host
-            ))),
-            false => Ok(()),
-        }
+            ),
+            (Some(_), None) => {
+                "client_key_file is missing: the certificate in client_cert_file needs its private key".to_owned()
+            }
+            (None, Some(_)) => {
+                "client_cert_file is missing: the private key in client_key_file needs its certificate".to_owned()
+            }
+            _ => return Ok(()),
+        };
+        Err(RunError::BadInput(format!("postgres.{wrong}")))
     }
 
-    /// Encrypts connections to another machine, and to one whose authority is named.
+    /// The files that the profile names, relative to its folder.
+    pub(crate) fn files_mut(&mut self) -> [Option<&mut PathBuf>; 4] {
+        [
+            self.password_file.as_mut(),
+            self.ca_file.as_mut(),
+            self.client_cert_file.as_mut(),
+            self.client_key_file.as_mut(),
+        ]
+    }
+
+    /// Encrypts connections to another machine, and to one for which the profile names certificates.
     pub(super) fn tls(&self) -> Result<Option<Tls>, RunError> {
         let is_loopback = match self.host.parse::<std::net::IpAddr>() {
             Ok(address) => address.is_loopback(),
             Err(_) => self.host == "localhost",
         };
-        match is_loopback && self.ca_file.is_none() {
+        let files = (&self.client_cert_file, &self.client_key_file);
+        let identity = match files {
+            (Some(certificate), Some(key)) => Some(ClientIdentity { certificate, key }),
+            _ => None,
+        };
+        match is_loopback && self.ca_file.is_none() && identity.is_none() {
             true => Ok(None),
-            false => Tls::new(self.ca_file.as_deref()).map(Some),
+            false => Tls::new(self.ca_file.as_deref(), identity).map(Some),
         }
     }
 

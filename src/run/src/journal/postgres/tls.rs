@@ -10,8 +10,10 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::rustls::crypto::aws_lc_rs::default_provider;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{
+    CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName,
+};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::{TlsConnector, client};
 
@@ -21,12 +23,22 @@ use crate::RunError;
 #[derive(Clone)]
 pub(super) struct Tls(TlsConnector);
 
+/// The files (PEM) by which this process proves who it is.
+#[derive(Clone, Copy)]
+pub(super) struct ClientIdentity<'a> {
+    pub(super) certificate: &'a Path,
+    pub(super) key: &'a Path,
+}
+
 impl Tls {
     /// Trusts the certificates in `ca_file` (PEM), or the authorities that this machine trusts.
     ///
     /// # Errors
-    /// [`RunError::BadInput`] if the file has no certificate; [`RunError::Environment`] if this machine has none.
-    pub(super) fn new(ca_file: Option<&Path>) -> Result<Self, RunError> {
+    /// [`RunError::BadInput`] if a file has no certificate or key; [`RunError::Environment`] if this machine has none.
+    pub(super) fn new(
+        ca_file: Option<&Path>,
+        identity: Option<ClientIdentity<'_>>,
+    ) -> Result<Self, RunError> {
         let roots = match ca_file {
             Some(path) => named_roots(path)?,
             None => system_roots()?,
@@ -35,31 +47,54 @@ impl Tls {
         let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(failed)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_root_certificates(roots);
+        let config = match identity {
+            None => config.with_no_client_auth(),
+            Some(identity) => {
+                let key = client_key(identity.key)?;
+                let certificates = certificates("client_cert_file", identity.certificate)?;
+                let config = config.with_client_auth_cert(certificates, key);
+                config
+                    .map_err(|error| wrong("client_key_file", identity.key, &error.to_string()))?
+            }
+        };
         Ok(Self(TlsConnector::from(Arc::new(config))))
     }
 }
 
+fn wrong(key: &str, path: &Path, why: &str) -> RunError {
+    RunError::BadInput(format!("postgres.{key} {}: {why}", path.display()))
+}
+
+/// The certificates in the file that a key of the profile names, at least one.
+fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, RunError> {
+    let unreadable = |error: pem::Error| wrong(key, path, &error.to_string());
+    let found = CertificateDer::pem_file_iter(path).map_err(unreadable)?;
+    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(unreadable)?;
+    match found.is_empty() {
+        true => Err(wrong(key, path, "there is no certificate in it (PEM)")),
+        false => Ok(found),
+    }
+}
+
+fn client_key(path: &Path) -> Result<PrivateKeyDer<'static>, RunError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| {
+        let why = format!("there is no private key without a password in it (PEM): {error}");
+        wrong("client_key_file", path, &why)
+    })
+}
+
 fn named_roots(path: &Path) -> Result<RootCertStore, RunError> {
-    let wrong = |why: String| {
-        RunError::BadInput(format!(
-            "postgres.ca_file {}: {why}; it has to hold the certificate (PEM) of the authority that signed that of the server",
-            path.display()
-        ))
-    };
     let mut roots = RootCertStore::empty();
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|e| wrong(e.to_string()))?;
-    for certificate in certificates {
-        let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
-        roots
-            .add(certificate)
-            .map_err(|error| wrong(error.to_string()))?;
+    for certificate in certificates("ca_file", path)? {
+        roots.add(certificate).map_err(|error| {
+            let why = format!(
+                "{error}; it has to hold the certificate of the authority that signed that of the server"
+            );
+            wrong("ca_file", path, &why)
+        })?;
     }
-    match roots.is_empty() {
-        true => Err(wrong("there is no certificate in it".to_owned())),
-        false => Ok(roots),
-    }
+    Ok(roots)
 }
 
 fn system_roots() -> Result<RootCertStore, RunError> {

@@ -225,7 +225,7 @@ impl UnitStore for PostgresJournal {
              AND lease_until = $3 AND holder = $4";
         let change = "UPDATE unit SET lease_until = $4
              WHERE stage = $1 AND item = $2 AND state = 'pending' AND lease_until = $3 AND holder = $5";
-        self.run(async |link, repeated| {
+        self.run_apart(async |link, repeated| {
             if repeated {
                 let moved = link.row(own, &[&stage, &item, &to, &self.holder]).await?;
                 if moved.is_some() {

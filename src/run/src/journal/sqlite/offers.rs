@@ -187,7 +187,7 @@ impl OfferStore for SqliteJournal {
         Ok(())
     }
 
-    fn members(&self) -> Result<Vec<String>, RunError> {
+    fn members(&self) -> Result<Vec<(String, u64)>, RunError> {
         Ok(Vec::new())
     }
 

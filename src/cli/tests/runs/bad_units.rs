@@ -1,0 +1,156 @@
+//! A unit that hangs for ever, one that ends its worker and one that always fails: each fails with its reason, and the others
+//! end.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use pybench_run::shared::Member;
+use pybench_run::{ExitCode, Journal};
+use pybench_testing::postgres;
+use pybench_types::task::Task;
+use pybench_types::trajectory::Message;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::endpoint::{Answer, Endpoint};
+use crate::support::fixture::{
+    ExpertServer, FREE, RunFixture, find_task, interpreter_is_here, openai,
+};
+use crate::support::pybench;
+use crate::workers::{coordinator, drain, profile, recipe, signal};
+
+/// Numbers of the bad units; the others are those of the expert.
+const HANGS: usize = 0;
+const KILLS: usize = 1;
+const FAILS: usize = 2;
+
+/// Time in which something has to begin.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// An endpoint that sets `hangs` when it is asked about the first bad unit.
+async fn endpoint(tasks: Arc<OnceLock<Vec<Task>>>, hangs: Arc<AtomicBool>) -> Endpoint {
+    let expert = ExpertServer::new();
+    let answer = move |request: Value| {
+        let tasks = tasks.get().unwrap();
+        let messages: Vec<Message> = serde_json::from_value(request["messages"].clone()).unwrap();
+        let asked = &find_task(tasks, &messages).id;
+        let number = tasks.iter().position(|task| task.id == *asked);
+        std::future::ready(match number.unwrap() {
+            HANGS => {
+                hangs.store(true, Ordering::SeqCst);
+                Answer::Hang
+            }
+            KILLS => Answer::Hang,
+            FAILS => Answer::Status(500, None, "{\"error\": {}}".to_owned()),
+            _ => expert.answer(tasks, &request),
+        })
+    };
+    Endpoint::start(answer).await
+}
+
+/// A worker with one unit at a time, so that its end costs no other unit an attempt.
+fn worker(fixture: &RunFixture, profile: &Path) -> Child {
+    let mut command = pybench("worker");
+    command
+        .args(["--run", "t", "--runs-dir", "data/runs", "--slots", "1"])
+        .arg("--profile")
+        .arg(profile)
+        .current_dir(fixture.path("."))
+        .env_remove("PYBENCH_ROOT")
+        .process_group(0);
+    command.spawn().unwrap()
+}
+
+/// The process of the worker that has leased the unit that kills.
+fn killed_by_unit(fixture: &RunFixture) -> Option<u32> {
+    let pointer = std::fs::read_to_string(fixture.folder().join("journal.toml")).unwrap();
+    let pointer: toml::Table = toml::from_str(&pointer).unwrap();
+    let schema = pointer["schema"].as_str().unwrap();
+    let about = postgres::sql(&format!(
+        "SELECT member.about FROM \"{schema}\".unit JOIN \"{schema}\".member ON member.holder = unit.holder
+         WHERE unit.stage = 'rollout' AND unit.position = {KILLS} AND unit.state = 'pending' AND unit.lease_until > 0"
+    ));
+    let member: Member = serde_json::from_str(&about).ok()?;
+    member.name.rsplit_once(':')?.1.parse().ok()
+}
+
+/// Waits for something, while the coordinator goes on.
+fn wait_for<T>(coordinator: &mut Child, mut ready: impl FnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(ready) = ready() {
+            return ready;
+        }
+        assert!(since.elapsed() < PATIENCE, "nothing begins");
+        let ended = coordinator.try_wait().unwrap();
+        assert!(ended.is_none(), "the run is over: {ended:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_units_fail_with_their_reasons_and_the_others_end() {
+    let settings = tempfile::tempdir().unwrap();
+    let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
+        return;
+    };
+    let (tasks, hangs) = (Arc::new(OnceLock::new()), Arc::new(AtomicBool::new(false)));
+    let server = endpoint(tasks.clone(), hangs.clone()).await;
+    // The request alone may take longer than the unit.
+    let more = format!("{FREE}, timeout_seconds = 3600");
+    let text = recipe(&openai(&server.base_url(), &more), "");
+    let local = RunFixture::bare(&text);
+    for stage in ["crawl", "query"] {
+        let written = local.program(stage, &[]).output().unwrap();
+        assert!(written.status.success(), "{written:?}");
+    }
+    let written: Vec<Task> = local.lines("tasks.jsonl");
+    let good = written.len() as u64 - 3;
+    tasks.set(written).unwrap();
+
+    let shared = RunFixture::bare(&text);
+    let mut command = coordinator(&shared, &profile);
+    command.args(["--set", "rollout.attempts=1"]);
+    command.args(["--set", "rollout.unit_minutes=0.3"]);
+    let mut coordinating = command.spawn().unwrap();
+    // The coordinator works on one unit at a time: on the one that hangs.
+    wait_for(&mut coordinating, || {
+        hangs.load(Ordering::SeqCst).then_some(())
+    });
+    let mut workers: Vec<Child> = (0..2).map(|_| worker(&shared, &profile)).collect();
+    let pid = wait_for(&mut coordinating, || killed_by_unit(&shared));
+    let killed = workers.iter().position(|worker| worker.id() == pid);
+    let mut killed = workers.remove(killed.expect("one of these workers has the unit"));
+    signal(&killed, Signal::KILL);
+    killed.wait().unwrap();
+
+    let status = coordinating.wait().unwrap();
+    assert_eq!(status.code(), Some(ExitCode::Incomplete as i32));
+    for worker in &mut workers {
+        drain(worker);
+    }
+    let journal = Journal::read_run(&shared.folder()).unwrap();
+    let failures = journal.failures().unwrap();
+    let details: Vec<&str> = failures
+        .iter()
+        .map(|unit| unit.failure.detail.as_str())
+        .collect();
+    let expected = [
+        "did not end within 0.3 minutes",
+        "1 attempts ended without a result",
+        "server: ",
+    ];
+    assert_eq!(details.len(), expected.len(), "{details:?}");
+    for (detail, expected) in details.iter().zip(expected) {
+        assert!(detail.contains(expected), "{detail}: {expected}");
+    }
+    assert!(failures.iter().all(|unit| unit.last));
+    for stage in ["rollout", "grade"] {
+        let summary = journal.summary(stage).unwrap();
+        assert_eq!((summary.done, summary.pending), (good, 0), "{stage}");
+    }
+}
