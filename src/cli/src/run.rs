@@ -57,7 +57,7 @@ fn kind_of(name: &str) -> Result<FailureKind, String> {
 /// `verify` and `publish` read it by its address; other programs, such as the trainer, need a folder.
 #[derive(Debug, Args)]
 struct FetchArgs {
-    /// Run (s3://BUCKET/PREFIX/NAME, or gs://…)
+    /// Run (s3://BUCKET/PREFIX/NAME, gs://… or az://…)
     #[arg(value_name = "RUN")]
     run: PathBuf,
     #[command(flatten)]
@@ -134,7 +134,7 @@ fn retry(args: &RetryArgs) -> Result<(), RunError> {
 fn fetch(args: &FetchArgs) -> Result<(), RunError> {
     if !is_in_bucket(&args.run) {
         return Err(RunError::BadInput(format!(
-            "{}: expected s3://BUCKET/PREFIX/NAME or gs://BUCKET/PREFIX/NAME",
+            "{}: expected s3://BUCKET/PREFIX/NAME, gs://BUCKET/PREFIX/NAME or az://CONTAINER/PREFIX/NAME",
             args.run.display()
         )));
     }
