@@ -6,6 +6,7 @@ mod doctor;
 mod guard;
 mod help;
 mod interpreter;
+mod remote;
 mod run;
 mod setup;
 mod trainer;
