@@ -65,7 +65,7 @@ pub use replace::{NewFile, NewFolder, replace_file, write_atomically, write_outp
 pub use requests::{Bottleneck, RequestCounts, RequestGuard, Requests};
 pub use shared::SharedExecutor;
 pub use store::{
-    FolderStore, ObjectServer, S3Store, Store, StoreKind, local_copy, local_copy_of,
+    BucketStore, FolderStore, ObjectServer, Store, StoreKind, local_copy, local_copy_of,
 };
 
 /// The word that a mistyped one most likely means, if any is close enough to suggest.

@@ -20,7 +20,7 @@ use crate::RunError;
 
 pub(crate) use self::bucket::BucketPath;
 pub use self::bucket::{local_copy, local_copy_of};
-pub use self::bucket_store::S3Store;
+pub use self::bucket_store::BucketStore;
 pub use self::folder::FolderStore;
 pub use self::server::{ObjectServer, StoreKind};
 

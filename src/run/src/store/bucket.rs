@@ -13,7 +13,7 @@ use object_store::path::Path as Location;
 use object_store::{ObjectStore, ObjectStoreExt};
 use pybench_types::id::Digest;
 
-use super::bucket_store::S3Store;
+use super::bucket_store::BucketStore;
 use super::download::{Object, download};
 use super::failure::{StoreError, found};
 use super::server::{ObjectServer, StoreKind};
@@ -49,7 +49,7 @@ impl BucketPath {
     ///
     /// # Errors
     /// [`RunError::BadInput`] if the bucket has no name; [`RunError::Environment`] if an environment variable is missing.
-    pub(crate) fn store(&self) -> Result<S3Store, RunError> {
+    pub(crate) fn store(&self) -> Result<BucketStore, RunError> {
         if self.bucket.is_empty() || self.path.is_empty() {
             return Err(RunError::BadInput(format!("{self}: expected {FORMS}")));
         }
@@ -58,7 +58,7 @@ impl BucketPath {
             bucket: self.bucket.clone(),
             ..ObjectServer::default()
         };
-        S3Store::in_folder(&server, self.path.clone())
+        BucketStore::in_folder(&server, self.path.clone())
     }
 
     /// Last part of the path.
@@ -114,7 +114,7 @@ pub fn local_copy_of(
 }
 
 /// The object at the path of a store, or those below it, sorted.
-fn objects(store: &S3Store) -> Result<Vec<Object>, RunError> {
+fn objects(store: &BucketStore) -> Result<Vec<Object>, RunError> {
     let folder = store.folder().to_owned();
     store.run("listing files".to_owned(), move |client| {
         let folder = folder.clone();

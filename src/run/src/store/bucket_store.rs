@@ -47,18 +47,18 @@ const FIRST_WAIT: Duration = Duration::from_millis(200);
 
 /// Files below a folder of a bucket.
 #[derive(Clone)]
-pub struct S3Store {
+pub struct BucketStore {
     connection: Connection,
     kind: StoreKind,
     bucket: String,
     folder: String,
 }
 
-impl std::fmt::Debug for S3Store {
+impl std::fmt::Debug for BucketStore {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The client knows the keys.
         formatter
-            .debug_struct("S3Store")
+            .debug_struct("BucketStore")
             .field("kind", &self.kind)
             .field("bucket", &self.bucket)
             .field("folder", &self.folder)
@@ -66,7 +66,7 @@ impl std::fmt::Debug for S3Store {
     }
 }
 
-impl S3Store {
+impl BucketStore {
     /// The store of the run `name`.
     ///
     /// # Errors
@@ -149,7 +149,7 @@ async fn repeated<T, F: Future<Output = Result<T, StoreError>>>(
     requests().await
 }
 
-impl Store for S3Store {
+impl Store for BucketStore {
     fn put(&self, key: &str, path: &Path) -> Result<(), RunError> {
         let (location, path) = (self.location(key)?, path.to_owned());
         let what = format!("storing {} as {key}", path.display());

@@ -11,7 +11,7 @@ use pybench_types::text;
 use serde::Serialize;
 
 use super::Store;
-use super::bucket_store::{PART, S3Store, fetch_object, replaced};
+use super::bucket_store::{BucketStore, PART, fetch_object, replaced};
 use super::failure::StoreError;
 use crate::RunError;
 
@@ -52,7 +52,7 @@ impl Object {
 /// [`RunError::BadInput`] if an object has no path on this machine; [`RunError::Store`] if the server does not answer; the
 /// cache cannot be written.
 pub(super) fn download(
-    store: &S3Store,
+    store: &BucketStore,
     objects: &[Object],
     folder: &Path,
     name: &str,
@@ -86,7 +86,7 @@ pub(super) fn download(
 }
 
 /// Downloads one object to `to`; `part` holds the parts of a large one until they are complete.
-fn fetch(store: &S3Store, object: &Object, part: &Path, to: &Path) -> Result<(), RunError> {
+fn fetch(store: &BucketStore, object: &Object, part: &Path, to: &Path) -> Result<(), RunError> {
     if object.size > PART as u64 {
         return fetch_parts(store, object, part, to);
     }
@@ -105,7 +105,12 @@ fn fetch(store: &S3Store, object: &Object, part: &Path, to: &Path) -> Result<(),
     }
 }
 
-fn fetch_parts(store: &S3Store, object: &Object, part: &Path, to: &Path) -> Result<(), RunError> {
+fn fetch_parts(
+    store: &BucketStore,
+    object: &Object,
+    part: &Path,
+    to: &Path,
+) -> Result<(), RunError> {
     let wrap = || RunError::io(part.display().to_string());
     let mut file = File::options()
         .create(true)
@@ -141,7 +146,7 @@ fn whole_parts(begun: u64, size: u64) -> u64 {
 }
 
 /// One part of an object, which must not have changed since it was listed.
-fn fetch_range(store: &S3Store, object: &Object, start: u64) -> Result<Vec<u8>, RunError> {
+fn fetch_range(store: &BucketStore, object: &Object, start: u64) -> Result<Vec<u8>, RunError> {
     let range = start..(start + PART as u64).min(object.size);
     let object = object.clone();
     store.run(format!("fetching {}", object.key), move |client| {
