@@ -18,12 +18,14 @@ fn is_on_hub(path: &Path) -> bool {
 /// # Errors
 /// [`RunError::BadInput`] for a wrong address, or if there is nothing of that name; errors of the Hub and of the bucket.
 pub async fn fetch_files(address: &Path, cache: &Path) -> Result<Option<PathBuf>, RunError> {
-    if is_on_hub(address) {
-        let path = HubPath::parse(&address.to_string_lossy()).map_err(RunError::BadInput)?;
-        return path.fetch(cache).await.map(Some);
-    }
     let (address, cache) = (address.to_owned(), cache.to_owned());
-    blocking(move || local_copy(&address, &cache)).await
+    if !is_on_hub(&address) {
+        return blocking(move || local_copy(&address, &cache)).await;
+    }
+    let path = HubPath::parse(&address.to_string_lossy()).map_err(RunError::BadInput)?;
+    // Stages await this in futures that move between threads, which that of a download cannot.
+    let runtime = tokio::runtime::Handle::current();
+    blocking(move || runtime.block_on(path.fetch(&cache)).map(Some)).await
 }
 
 /// As [`fetch_files`]; of a run that was copied to a bucket when it ended, its run folder.
