@@ -88,6 +88,22 @@ impl BucketStore {
         })
     }
 
+    /// A store in memory, for tests.
+    #[cfg(test)]
+    pub(super) fn in_memory(folder: &str) -> Self {
+        let connection = Connection {
+            objects: Arc::new(object_store::memory::InMemory::new()),
+            s3: None,
+            remedy: String::new(),
+        };
+        Self {
+            connection,
+            kind: StoreKind::Gcs,
+            bucket: "memory".to_owned(),
+            folder: folder.to_owned(),
+        }
+    }
+
     /// Folder in the bucket.
     pub(super) fn folder(&self) -> &str {
         &self.folder
@@ -367,4 +383,30 @@ fn runtime() -> Result<&'static Runtime, RunError> {
     RUNTIME
         .get()
         .ok_or_else(|| RunError::Internal("the runtime of the store is missing".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Services report an existing key with different errors; S3's is tested with a server.
+    #[test]
+    fn a_key_that_exists_is_kept() {
+        let store = BucketStore::in_memory("runs/a");
+        assert_eq!(store.describe(), "gs://memory/runs/a");
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("in"), folder.path().join("out"));
+        for bytes in ["first", "second"] {
+            std::fs::write(&from, bytes).unwrap();
+            store.put("files/b", &from).unwrap();
+        }
+        assert!(store.fetch("files/b", &to).unwrap());
+        assert_eq!(std::fs::read(&to).unwrap(), b"first");
+        assert_eq!(store.list("files").unwrap(), ["files/b"]);
+        store.delete("files/b").unwrap();
+        assert_eq!(store.size("files/b").unwrap(), None);
+        assert!(!store.fetch("files/b", &to).unwrap());
+        // The service itself deletes unfinished uploads.
+        assert_eq!(store.end_uploads().unwrap(), 0);
+    }
 }

@@ -213,6 +213,37 @@ mod tests {
     }
 
     #[test]
+    fn what_an_interrupted_download_has_read_is_kept() {
+        let store = BucketStore::in_memory("data");
+        let root = tempfile::tempdir().unwrap();
+        let source = root.path().join("source");
+        let bytes: Vec<u8> = (0..2 * PART + 5).map(|n| (n % 251) as u8).collect();
+        fs::write(&source, &bytes).unwrap();
+        store.put("large", &source).unwrap();
+        store.put("small/a", &source).unwrap();
+        let object = |name: &str| Object {
+            name: name.to_owned(),
+            key: format!("data/{name}"),
+            size: bytes.len() as u64,
+            tag: None,
+        };
+        let objects = [object("large"), object("small/a")];
+        // One whole part, which shows that it is not read again, and the beginning of another.
+        let folder = root.path().join("id");
+        let parts = folder.with_extension("parts");
+        fs::create_dir_all(&parts).unwrap();
+        fs::write(parts.join("0"), vec![255; PART + 3]).unwrap();
+        for _ in 0..2 {
+            download(&store, &objects, &folder, "data").unwrap();
+        }
+        let large = fs::read(folder.join("data/large")).unwrap();
+        assert!(large[..PART].iter().all(|byte| *byte == 255));
+        assert!(large[PART..] == bytes[PART..]);
+        assert!(fs::read(folder.join("data/small/a")).unwrap() == bytes);
+        assert!(!parts.exists());
+    }
+
+    #[test]
     fn tags_are_compared_without_quotes() {
         assert!(is_same_tag(Some("\"0x8D\""), Some("0x8D")));
         assert!(is_same_tag(Some("W/\"a\""), Some("\"a\"")));
