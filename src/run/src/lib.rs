@@ -20,6 +20,7 @@ mod interrupt;
 mod journal;
 pub mod local;
 pub mod log;
+pub mod observer;
 mod open_files;
 mod pace;
 mod pending_items;
