@@ -84,20 +84,24 @@ impl Span {
             ("pybench.stage", Value::from(unit.stage)),
             ("pybench.item", Value::from(unit.item)),
         ];
-        match unit.end {
-            UnitOutcome::Done { accepted, .. } => {
-                attributes.extend(accepted.map(|yes| ("pybench.accepted", Value::Flag(yes))));
-            }
-            UnitOutcome::Failed(_) => {
-                attributes.push(("error.type", Value::from(outcome(unit))));
-            }
+        // What is deferred goes on later.
+        let has_failed =
+            matches!(unit.end, UnitOutcome::Failed(kind) if kind != FailureKind::Deferred);
+        if let UnitOutcome::Done {
+            accepted: Some(accepted),
+            ..
+        } = unit.end
+        {
+            attributes.push(("pybench.accepted", Value::Flag(accepted)));
+        } else if has_failed {
+            attributes.push(("error.type", Value::from(outcome(unit))));
         }
         Self {
             name: unit.stage.to_owned(),
             kind: INTERNAL,
             started: unit.started,
             ended: unit.ended,
-            has_failed: matches!(unit.end, UnitOutcome::Failed(kind) if kind != FailureKind::Deferred),
+            has_failed,
             attributes,
         }
     }
