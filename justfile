@@ -20,6 +20,9 @@ all := '--workspace --features pybench-xet/cas'
 # The executor on Temporal, whose client nothing else is compiled with.
 temporal := all + ',pybench-temporal/sdk --test temporal'
 
+# The export to OpenTelemetry; the program has it only with this feature.
+otel := all + ',pybench/otel'
+
 attack := "cargo test --quiet -p pybench-interpreter-containers --test sessions attack"
 
 # Before a number of milliseconds: how long each fuzz target runs.
@@ -173,6 +176,12 @@ temporal *ARGS: setup
     @cargo clippy --quiet {{ temporal }} -- -D warnings
     @cargo test --quiet {{ temporal }} "$@"
     @[ -n "${CI:-}" ] || [ $# -gt 0 ] || cargo test --quiet -p pybench --features temporal --test runs on_temporal
+
+# Check and test the export to OpenTelemetry, against a server that decodes it (docs/telemetry.md).
+[group('check')]
+otel *ARGS:
+    @cargo clippy --quiet {{ otel }} --bin pybench --test otel -- -D warnings
+    @cargo test --quiet {{ otel }} --test otel "$@"
 
 # The full proofs, of which `test` takes samples: every template of the library, and in a container; PyBench's strict score, charts.
 [group('check')]

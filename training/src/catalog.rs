@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use pybench_training_data::{fetch_model, is_repo_id};
+use pybench_training_data::{fetch_model, fetch_remote, is_repo_id};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -94,6 +94,8 @@ pub struct ModelFiles {
 
 /// Like [`find`], but `name` may also be the directory of an adapter.
 pub fn find_files(name: &str) -> Result<ModelFiles> {
+    let name = local(name)?;
+    let name = name.as_str();
     let folder = PathBuf::from(name);
     if !is_adapter(&folder) {
         let folder = find(name)?;
@@ -115,9 +117,17 @@ pub fn find_files(name: &str) -> Result<ModelFiles> {
     })
 }
 
-/// The directory of a model: `name` itself if it is one, a model of the catalog, or `owner/name` on the Hub. Downloads
-/// and converts it on first use.
+/// The copy of a model in a bucket or at an address on the Hub; other names stay.
+fn local(name: &str) -> Result<String> {
+    let copy = fetch_remote(Path::new(name))?;
+    Ok(copy.map_or_else(|| name.to_owned(), |copy| copy.display().to_string()))
+}
+
+/// The directory of a model: `name` itself if it is one, a model of the catalog, `owner/name` on the Hub, or an address
+/// (`s3://`, `gs://`, `az://`, `hf://`). Downloads and converts it on first use.
 pub fn find(name: &str) -> Result<PathBuf> {
+    let name = local(name)?;
+    let name = name.as_str();
     let path = PathBuf::from(name);
     if path.join("config.json").exists() {
         return Ok(path);

@@ -105,14 +105,7 @@ impl Snapshot {
         }
         let hub = Hub::from_env()?;
         let repository = Repository::new(&hub, Kind::Dataset, &pin.name)?;
-        let about = repository.about_at(pin.revision.as_deref()).await?;
-        let commit = about.map(|about| about.sha).filter(|sha| is_commit(sha));
-        let commit = commit.ok_or_else(|| {
-            RunError::BadInput(format!(
-                "{pin}: no such dataset or revision on the Hub; if it is private or gated, set HF_TOKEN to a \
-                 token with read access"
-            ))
-        })?;
+        let commit = commit_of(&repository, pin.revision.as_deref()).await?;
         let snapshot = Self::at(pin, cache, &commit);
         if !snapshot.is_complete() {
             snapshot.download(&hub, &repository, cache).await?;
@@ -147,38 +140,67 @@ impl Snapshot {
             service: hub.service(cache)?,
             hub,
             repository,
-            snapshot: self,
+            commit: &self.commit,
+            folder: &self.folder,
         };
-        let each = files
-            .iter()
-            .map(|(path, remote)| downloader.file(path, remote));
-        stream::iter(each)
-            .buffer_unordered(MAX_DOWNLOADS)
-            .try_collect::<()>()
-            .await?;
+        downloader.files(&files).await?;
         let path = self.folder.join(COMPLETE);
         std::fs::write(&path, "").map_err(RunError::io(path.display().to_string()))
     }
 }
 
-/// Downloads the files of a snapshot.
-struct Downloader<'a> {
-    service: Service,
-    hub: &'a Hub,
-    repository: &'a Repository<'a>,
-    snapshot: &'a Snapshot,
+/// The commit of a revision, or the newest commit.
+///
+/// # Errors
+/// [`RunError::BadInput`] if there is none; errors of the Hub.
+pub(super) async fn commit_of(
+    repository: &Repository<'_>,
+    revision: Option<&str>,
+) -> Result<String, RunError> {
+    let about = repository.about_at(revision).await?;
+    let commit = about.map(|about| about.sha).filter(|sha| is_commit(sha));
+    commit.ok_or_else(|| {
+        let at = revision.map(|revision| format!("@{revision}"));
+        RunError::BadInput(format!(
+            "{}{}: no such {} or revision on the Hub; if it is private or gated, set HF_TOKEN to a token with read access",
+            repository.shown(),
+            at.unwrap_or_default(),
+            repository.kind.word()
+        ))
+    })
+}
+
+/// Downloads files of a repository at a commit into a folder.
+pub(super) struct Downloader<'a> {
+    pub(super) service: Service,
+    pub(super) hub: &'a Hub,
+    pub(super) repository: &'a Repository<'a>,
+    pub(super) commit: &'a str,
+    pub(super) folder: &'a Path,
 }
 
 impl Downloader<'_> {
+    /// Downloads the files that the folder does not have, several at a time.
+    ///
+    /// # Errors
+    /// A download failed; the folder cannot be written.
+    pub(super) async fn files(&self, files: &BTreeMap<String, RemoteFile>) -> Result<(), RunError> {
+        let each = files.iter().map(|(path, remote)| self.file(path, remote));
+        stream::iter(each)
+            .buffer_unordered(MAX_DOWNLOADS)
+            .try_collect::<()>()
+            .await
+    }
+
     /// Downloads a file unless it exists. A file is moved into place only when it is complete and verified, so
     /// an existing one is not checked again.
     async fn file(&self, path: &str, remote: &RemoteFile) -> Result<(), RunError> {
-        let to = self.snapshot.folder.join(path);
+        let to = self.folder.join(path);
         if to.is_file() {
             return Ok(());
         }
-        let (commit, name) = (&self.snapshot.commit, &self.repository.name);
-        let url = self.hub.file_url(Kind::Dataset, name, commit, path);
+        let (commit, name) = (self.commit, &self.repository.name);
+        let url = self.hub.file_url(self.repository.kind, name, commit, path);
         let limits = Limits {
             file: remote.size,
             total: remote.size,
@@ -215,12 +237,12 @@ fn is_blob(download: &mut Download, path: &str, kept: &RemoteFile) -> io::Result
 }
 
 /// Whether a text is a commit hash, and therefore safe in a path.
-fn is_commit(text: &str) -> bool {
+pub(super) fn is_commit(text: &str) -> bool {
     (40..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 /// Whether a path is part of a dataset: a shard, the card, the proof, or an input file under its digest.
-fn is_dataset_file(path: &str) -> bool {
+pub(super) fn is_dataset_file(path: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let is_shard = |name: &str| {
         name.len() <= 200
@@ -240,10 +262,20 @@ fn is_dataset_file(path: &str) -> bool {
 }
 
 fn check_limits(shown: &str, files: &BTreeMap<String, RemoteFile>) -> Result<(), RunError> {
-    let bad = |text: String| Err(RunError::BadInput(format!("{shown}: {text}")));
-    if !files.keys().any(|path| path.ends_with(".parquet")) {
-        return bad("not a pybench dataset: it has no data/*.parquet".to_owned());
+    match files.keys().any(|path| path.ends_with(".parquet")) {
+        true => check_sizes(shown, files),
+        false => Err(RunError::BadInput(format!(
+            "{shown}: not a pybench dataset: it has no data/*.parquet"
+        ))),
     }
+}
+
+/// Checks number and sizes of files before any is downloaded.
+pub(super) fn check_sizes(
+    shown: &str,
+    files: &BTreeMap<String, RemoteFile>,
+) -> Result<(), RunError> {
+    let bad = |text: String| Err(RunError::BadInput(format!("{shown}: {text}")));
     if files.len() > MAX_FILES {
         return bad(format!(
             "{} files, more than the limit of {MAX_FILES}",

@@ -12,16 +12,15 @@ mod plan;
 mod send;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use pybench_run::RunError;
 use pybench_run::cli::{LogArgs, Process};
-use pybench_run::project::{find_run, is_in_bucket};
+use pybench_run::{RunError, default_cache_dir};
 
 pub use model::ModelArgs;
 pub use package::Package;
 pub use plan::Plan;
-use pybench_hub::{Hub, HubErrorKind, Kind, Repository, until_interrupted};
+use pybench_hub::{Hub, HubErrorKind, Kind, Repository, fetch_any, until_interrupted};
 pub use send::Published;
 
 /// Publish a dataset or a model on the Hugging Face Hub
@@ -30,8 +29,8 @@ pub use send::Published;
 #[derive(Clone, Debug, clap::Parser)]
 pub struct PublishArgs {
     /// Dataset (a folder with data/*.parquet, a run folder, or the name of a run) or model (a folder with config.json or
-    /// adapter_config.json and *.safetensors, the folder of a training run, or its name); a run may be in a bucket
-    /// (s3://BUCKET/PREFIX/NAME)
+    /// adapter_config.json and *.safetensors, the folder of a training run, or its name); each may be in a bucket
+    /// (s3://BUCKET/PATH, gs://…, az://…)
     pub source: PathBuf,
     /// Repository on the Hub
     #[arg(long, value_name = "OWNER/NAME", required_if_eq("yes", "true"))]
@@ -64,8 +63,10 @@ pub async fn run(args: PublishArgs, process: &Process) -> Result<(), RunError> {
         Repository::check(name)?;
     }
     let mut args = args;
-    if is_in_bucket(&args.source) {
-        args.source = find_run(&args.source, Path::new("."))?;
+    let (source, cache) = (args.source.clone(), default_cache_dir());
+    let fetching = fetch_any(&source, &cache);
+    if let Some(copy) = until_interrupted(process, fetching).await?? {
+        args.source = copy;
     }
     let asked = match model::is_model(&args.source) {
         true => model::asked_for_license(&args.source, &args.model)?,

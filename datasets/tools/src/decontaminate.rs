@@ -37,6 +37,12 @@ pub struct DecontaminateArgs {
     files: Vec<PathBuf>,
 }
 
+impl DecontaminateArgs {
+    pub(super) fn source_mut(&mut self) -> &mut PathBuf {
+        &mut self.from.dataset
+    }
+}
+
 /// Arguments of `dataset fingerprint`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FingerprintArgs {

@@ -1,6 +1,7 @@
 //! `dataset dedup`: removes near duplicates.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use pybench_datasets::dedup::{Clusters, DedupField, DedupSettings, RowDeduplicator, RowTexts};
 use pybench_datasets::{Row, read};
@@ -25,6 +26,12 @@ pub struct DedupArgs {
     /// Memory for one step, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 512)]
     memory: usize,
+}
+
+impl DedupArgs {
+    pub(super) fn source_mut(&mut self) -> &mut PathBuf {
+        &mut self.from.dataset
+    }
 }
 
 /// What rows are compared by.

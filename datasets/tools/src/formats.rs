@@ -46,6 +46,12 @@ pub struct ExportArgs {
     keep_user_messages: bool,
 }
 
+impl ExportArgs {
+    pub(super) fn source_mut(&mut self) -> &mut PathBuf {
+        &mut self.from.dataset
+    }
+}
+
 /// Arguments of `dataset convert`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ConvertArgs {

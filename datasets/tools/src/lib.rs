@@ -56,10 +56,24 @@ pub enum DatasetCommand {
     Convert(formats::ConvertArgs),
 }
 
+impl DatasetCommand {
+    /// The dataset that the command reads; `None` for commands that read other files.
+    pub fn source_mut(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            Self::Dedup(args) => Some(args.source_mut()),
+            Self::Decontaminate(args) => Some(args.source_mut()),
+            Self::Select(args) => Some(args.source_mut()),
+            Self::Export(args) => Some(args.source_mut()),
+            Self::Fingerprint(_) | Self::Convert(_) => None,
+        }
+    }
+}
+
 /// The dataset argument.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FromArgs {
-    /// Dataset: a folder with data/*.parquet or *.parquet, a run folder, or the name of a run
+    /// Dataset: a folder with data/*.parquet or *.parquet, a run folder, the name of a run, or one of them on the Hub
+    /// (hf://datasets/OWNER/NAME[@REVISION]) or in a bucket (s3://, gs://, az://)
     pub dataset: PathBuf,
 }
 

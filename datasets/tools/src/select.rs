@@ -24,6 +24,12 @@ pub struct SelectArgs {
     license_allow: Vec<String>,
 }
 
+impl SelectArgs {
+    pub(super) fn source_mut(&mut self) -> &mut PathBuf {
+        &mut self.from.dataset
+    }
+}
+
 pub(super) fn run(args: &SelectArgs) -> Result<String, RunError> {
     let from = args.from.folder()?;
     args.to.check_differs_from(&from)?;

@@ -49,8 +49,8 @@ const MAX_PICTURE_BYTES: u64 = 64 << 20;
 /// outcomes are compared with the dataset. The result is written to the dataset's card and to proof.json.
 #[derive(Clone, Debug, clap::Parser)]
 pub struct VerifyArgs {
-    /// Dataset: a folder with data/*.parquet or *.parquet, a run folder, the name of a run, or a dataset on the Hub
-    /// ([hf://datasets/]OWNER/NAME[@REVISION])
+    /// Dataset: a folder with data/*.parquet or *.parquet, a run folder, the name of a run, a dataset on the Hub
+    /// ([hf://datasets/]OWNER/NAME[@REVISION]), or a run or dataset in a bucket (s3://, gs://, az://)
     pub dataset: PathBuf,
     /// Share of rows to re-execute: 5%, 0.05 or all. The choice depends only on the digests of the rows
     #[arg(long, value_name = "SHARE", default_value = "all", value_parser = share)]
@@ -64,7 +64,7 @@ pub struct VerifyArgs {
     /// Folder for downloads, kept for later commands [default: the cache folder]
     #[arg(long, value_name = "DIR")]
     pub downloads: Option<PathBuf>,
-    /// Do not write the result to the dataset's card and proof.json. Never written for datasets from the Hub
+    /// Do not write the result to the dataset's card and proof.json. Never written for copies of datasets from the Hub or a bucket
     #[arg(long)]
     pub no_stamp: bool,
     /// Ignore earlier results and re-execute all selected rows
@@ -136,7 +136,7 @@ pub async fn run(args: &VerifyArgs, process: &Process) -> Result<(), RunError> {
     });
     let results = re_execute(args, process, &location, &scan, &state, verifier).await?;
     let report = Report::new(args.sample, &scan, results, card_digest(&location.folder));
-    if !args.no_stamp && location.hub_commit.is_none() {
+    if !args.no_stamp && !location.is_copy {
         report.stamp(&location.folder)?;
     }
     let text = match args.json {

@@ -1,4 +1,4 @@
-//! Locates a dataset: a local folder, a run, or a dataset on the Hub.
+//! Locates a dataset: a local folder, a run, a dataset on the Hub, or one in a bucket.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use pybench_datasets::read;
 use pybench_interpreter::default_cache_dir;
 use pybench_run::RunError;
 use pybench_run::cli::Process;
-use pybench_run::project::{default_runs_dir, find_run, project_root};
+use pybench_run::project::{default_runs_dir, find_run, is_in_bucket, project_root};
 
 use super::VerifyArgs;
-use pybench_hub::{DatasetRef, Snapshot, until_interrupted};
+use pybench_hub::{DatasetRef, Snapshot, fetch_source, until_interrupted};
 
 /// A dataset on this machine, possibly downloaded.
 pub(super) struct DatasetLocation {
@@ -18,14 +18,19 @@ pub(super) struct DatasetLocation {
     pub(super) folder: PathBuf,
     /// Content stores: folders with files named by their digests.
     pub(super) stores: Vec<PathBuf>,
-    /// Commit on the Hub, if the dataset was downloaded. Such a folder must not be changed.
+    /// Commit on the Hub, if the dataset was downloaded from there.
     pub(super) hub_commit: Option<String>,
+    /// Whether the folder is a copy in the cache, which must not be changed.
+    pub(super) is_copy: bool,
 }
 
 impl DatasetLocation {
-    /// Find a local folder or run with the given name; otherwise download the dataset from the Hub.
+    /// Find a local folder or run with the given name; otherwise download the dataset from the Hub or a bucket.
     pub(super) async fn find(args: &VerifyArgs, process: &Process) -> Result<Self, RunError> {
         let asked = args.dataset.to_string_lossy();
+        if is_in_bucket(&args.dataset) && !args.offline {
+            return Self::find_in_bucket(args, process).await;
+        }
         let local_error = match asked.starts_with("hf://") {
             true => None,
             false => match Self::find_local(args) {
@@ -55,6 +60,22 @@ impl DatasetLocation {
             folder: snapshot.folder,
             stores,
             hub_commit: Some(snapshot.commit),
+            is_copy: true,
+        })
+    }
+
+    /// A run that was copied to a bucket, or a folder with shards in it.
+    async fn find_in_bucket(args: &VerifyArgs, process: &Process) -> Result<Self, RunError> {
+        let cache = args.downloads.clone().unwrap_or_else(default_cache_dir);
+        let fetching = fetch_source(&args.dataset, &cache);
+        let copy = until_interrupted(process, fetching).await??;
+        let local = VerifyArgs {
+            dataset: copy.unwrap_or_else(|| args.dataset.clone()),
+            ..args.clone()
+        };
+        Ok(Self {
+            is_copy: true,
+            ..Self::find_local(&local)?
         })
     }
 
@@ -80,6 +101,7 @@ impl DatasetLocation {
             folder,
             stores,
             hub_commit: None,
+            is_copy: false,
         })
     }
 }

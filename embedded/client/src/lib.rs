@@ -4,12 +4,13 @@
 mod catalog;
 mod process;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use pybench_embedded::{Answer, Ask, Message};
+use pybench_hub::fetch_files;
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Limits, Metered, Reply};
 use pybench_run::Price;
 use pybench_run::{BudgetCap, Interrupt, RunError, RunFolder};
@@ -35,7 +36,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(1_800);
 /// A GGUF model that a recipe names.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// A name from the catalog, or the path of a file relative to `root`.
+    /// A name from the catalog, the path of a file relative to `root`, or its address (`s3://`, `gs://`, `az://`, `hf://`).
     pub model: String,
     /// Expected SHA-256 of the file. The catalog pins its own models.
     pub sha256: Option<String>,
@@ -57,7 +58,10 @@ impl Model {
         let entry = catalog::find(&self.model)?;
         let path = match &entry {
             Some(entry) => entry.fetch(&self.root, &self.cache).await?,
-            None => self.root.join(&self.model),
+            None => {
+                let copy = fetch_files(Path::new(&self.model), &self.cache).await?;
+                copy.unwrap_or_else(|| self.root.join(&self.model))
+            }
         };
         let hash = path.clone();
         let found = tokio::task::spawn_blocking(move || pybench_hub::sha256(&hash)).await;

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use pybench_files::name::printable;
+use pybench_hub::fetch_input;
 use pybench_net::HttpClient;
 use pybench_run::artifacts::FILES;
 use pybench_run::local::LocalExecutor;
@@ -77,8 +78,8 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
 async fn choose(context: &RunContext) -> Result<Manifest, RunError> {
     let crawl = &context.recipe.crawl;
     let web = HttpClient::new(&context.cache_dir);
-    let sources = open_sources(context, &web, "sources", &crawl.sources)?;
-    let fallback = open_sources(context, &web, "fallback", &crawl.fallback)?;
+    let sources = open_sources(context, &web, "sources", &crawl.sources).await?;
+    let fallback = open_sources(context, &web, "fallback", &crawl.fallback).await?;
     let mut gathered = gather(context, "sources", sources).await?;
     if gathered.iter().all(|manifest| manifest.files.is_empty()) && !crawl.fallback.is_empty() {
         tracing::warn!(
@@ -104,7 +105,7 @@ async fn choose(context: &RunContext) -> Result<Manifest, RunError> {
 
 /// Opens the sources of a list. Reports missing folders, duplicate items and invalid credentials before
 /// any work starts.
-fn open_sources(
+async fn open_sources(
     context: &RunContext,
     web: &Arc<HttpClient>,
     list: &str,
@@ -114,7 +115,7 @@ fn open_sources(
     for (number, choice) in choices.iter().enumerate() {
         let at = format!("crawl.{list}[{number}]");
         if let SourceChoice::Local { path, .. } = choice {
-            let folder = context.fetch(path)?;
+            let folder = fetch_input(context, path).await?;
             if !folder.is_dir() {
                 let folder = folder.display();
                 return Err(RunError::BadInput(format!(
@@ -123,7 +124,7 @@ fn open_sources(
             }
         }
         let mut seen = HashSet::new();
-        let opened = source::open(choice, context, web);
+        let opened = source::open(choice, context, web).await;
         let source = opened.map_err(|f| RunError::BadInput(format!("{at}: {}", f.detail)))?;
         for item in source.items() {
             if !seen.insert(item.clone()) {

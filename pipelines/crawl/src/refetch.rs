@@ -74,7 +74,7 @@ async fn collect(
     item: &str,
     damaged: &mut Damaged,
 ) -> Result<(), Failure> {
-    let (source, name) = open_source(context, web, item)?;
+    let (source, name) = open_source(context, web, item).await?;
     let limits = Limits::of(&context.recipe.crawl);
     let mut collecting = Collecting::start(source, name, limits);
     while let Some(event) = collecting.next().await {
@@ -89,7 +89,7 @@ async fn collect(
 }
 
 /// The source of an item such as `sources/1/mutagen==1.47.0`, and the name of the item in it.
-fn open_source(
+async fn open_source(
     context: &RunContext,
     web: &Arc<HttpClient>,
     item: &str,
@@ -107,5 +107,6 @@ fn open_source(
         let detail = format!("no source for the item `{item}`");
         return Err(Failure::new(FailureKind::Internal, detail));
     };
-    Ok((source::open(choice, context, web)?.into(), name.to_owned()))
+    let source = source::open(choice, context, web).await?;
+    Ok((source.into(), name.to_owned()))
 }

@@ -1,10 +1,11 @@
-//! Datasets and logs of the Hub (`hf://`) and of buckets (`s3://`, `gs://`): downloaded into the cache, and opened there.
+//! Datasets and logs of the Hub (`hf://`), and runs, datasets and logs in buckets (`s3://`, `gs://`, `az://`): downloaded into
+//! the cache, and opened there.
 
 use std::path::{Path, PathBuf};
 
-use pybench_hub::{DatasetRef, Snapshot, until_interrupted};
+use pybench_hub::{DatasetRef, Snapshot, fetch_from_bucket, until_interrupted};
+use pybench_run::RunError;
 use pybench_run::cli::Process;
-use pybench_run::{RunError, local_copy_of};
 use pybench_types::id::Digest;
 
 /// A dataset or log that was downloaded.
@@ -36,10 +37,8 @@ pub(crate) async fn fetch(
             path: snapshot.folder,
         }));
     }
-    let (path, cache) = (what.to_owned(), cache.to_owned());
-    let work = tokio::task::spawn_blocking(move || local_copy_of(&path, &cache, is_wanted));
-    let copied = until_interrupted(process, work).await?;
-    let copied = copied.map_err(|error| RunError::Internal(error.to_string()))??;
+    let fetching = fetch_from_bucket(what, cache, is_wanted);
+    let copied = until_interrupted(process, fetching).await??;
     Ok(copied.map(|path| Remote {
         name: path
             .file_name()

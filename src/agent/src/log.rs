@@ -1,10 +1,21 @@
 //! Turn log in the journal of a run.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::{Step, TurnLog};
+use pybench_run::observer::{ObservedStep, StepKind, observer};
 use pybench_run::{Failure, FailureKind, RunError, RunFolder};
 use pybench_types::id::Digest;
+
+/// What an observer learns of a step.
+fn kind_of(step: &Step) -> StepKind {
+    match step {
+        Step::Reply { reply } => StepKind::Reply(reply.usage),
+        Step::Observation { .. } => StepKind::Cell,
+        Step::Feedback { .. } => StepKind::Feedback,
+    }
+}
 
 /// The turn log of a trajectory, stored in the journal of its run.
 #[derive(Clone, Debug)]
@@ -32,7 +43,15 @@ impl TurnLog for JournalLog {
     fn append(&self, position: u64, step: &Step) -> Result<(), Failure> {
         let payload = serde_json::to_value(step).map_err(RunError::from)?;
         let journal = self.folder.journal();
-        Ok(journal.append(self.trajectory.as_str(), position, &payload)?)
+        journal.append(self.trajectory.as_str(), position, &payload)?;
+        if let Some(observer) = observer() {
+            observer.step(ObservedStep {
+                trajectory: self.trajectory.as_str(),
+                kind: kind_of(step),
+                ended: SystemTime::now(),
+            });
+        }
+        Ok(())
     }
 
     fn clear(&self) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use pybench_run::cli::{self, BeginArgs, InProfile, LogArgs, RunArgs, WritesDataset};
 use pybench_run::{Profile, RunError};
 
-use crate::{Cli, cluster, doctor, guard, help, interpreter, run, setup, trainer};
+use crate::{Cli, cluster, doctor, guard, help, interpreter, remote, run, setup, trainer};
 
 /// The commands, in the order in which `--help` lists them.
 #[derive(Debug, Subcommand)]
@@ -179,16 +179,21 @@ impl Command {
                 };
                 Ok(pybench_synthesize::status::run(&args, headline)?)
             }),
-            Self::Show(args) => {
-                cli::main_with(args.log, |_| async move { Ok(pybench_show::run(&args)?) })
-            }
+            Self::Show(mut args) => cli::main_with(args.log, |process| async move {
+                remote::fetch(&mut args.source, &process).await?;
+                Ok(pybench_show::run(&args)?)
+            }),
             Self::Studio(args) => cli::main_with(args.log, |process| async move {
                 Ok(pybench_studio::command::run(&args, &process).await?)
             }),
-            Self::Stats(args) => cli::main_with(args.log, |_| async move {
+            Self::Stats(mut args) => cli::main_with(args.log, |process| async move {
+                remote::fetch(&mut args.dataset, &process).await?;
                 Ok(pybench_synthesize::stats::run(&args)?)
             }),
-            Self::Dataset(args) => cli::main_with(args.log, |process| async move {
+            Self::Dataset(mut args) => cli::main_with(args.log, |process| async move {
+                if let Some(source) = args.command.source_mut() {
+                    remote::fetch(source, &process).await?;
+                }
                 Ok(pybench_dataset_tools::run(args, &process).await?)
             }),
             Self::Verify(args) => cli::main_with(args.log, |process| async move {

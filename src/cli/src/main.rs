@@ -6,6 +6,7 @@ mod doctor;
 mod guard;
 mod help;
 mod interpreter;
+mod remote;
 mod run;
 mod setup;
 mod trainer;
@@ -28,9 +29,21 @@ fn main() -> ExitCode {
     if let Some(code) = session_guard::run_if_asked() {
         return code;
     }
+    // Sends the last of it when this function ends.
+    #[cfg(feature = "otel")]
+    let _telemetry = start_telemetry();
     let matches = help::grouped(Cli::command()).get_matches();
     match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli.command.run(),
         Err(error) => error.exit(),
     }
+}
+
+/// Sends telemetry to the collector that the environment names. A wrong setting does not stop the command.
+#[cfg(feature = "otel")]
+fn start_telemetry() -> Option<pybench_telemetry::Telemetry> {
+    pybench_telemetry::Telemetry::start().unwrap_or_else(|why| {
+        eprintln!("warning: no telemetry is sent: {why}");
+        None
+    })
 }

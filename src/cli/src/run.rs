@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use pybench_run::cli::{self, LogArgs};
+use pybench_hub::{fetch_any, until_interrupted};
+use pybench_run::cli::{self, LogArgs, Process};
 use pybench_run::project::{default_runs_dir, find_run, is_in_bucket, project_root};
 use pybench_run::relocate::{Relocation, relocate};
 use pybench_run::shared::retry_failed;
-use pybench_run::{FailureKind, Journal, RunError};
+use pybench_run::{FailureKind, Journal, RunError, default_cache_dir};
 
 /// Move a run to a cluster and back, fetch its copy from a bucket, retry failed units
 #[derive(Debug, Args)]
@@ -51,13 +52,14 @@ fn kind_of(name: &str) -> Result<FailureKind, String> {
         .map_err(|_| "expected item, interpreter, endpoint, budget, replay or internal".to_owned())
 }
 
-/// Copy a run from its bucket to this machine, and print its folder
+/// Copy a run, files or a model from a bucket or the Hub to this machine, and print the path of the copy
 ///
-/// A run whose profile names a bucket is copied there when it ends: artifacts, dataset, report and journal. `status`, `show`,
-/// `verify` and `publish` read it by its address; other programs, such as the trainer, need a folder.
+/// A run whose profile names a bucket is copied there when it ends: artifacts, dataset, report and journal. Commands of pybench
+/// read it by its address; other programs need a folder. What is here already is not downloaded again.
 #[derive(Debug, Args)]
 struct FetchArgs {
-    /// Run (s3://BUCKET/PREFIX/NAME, or gs://…)
+    /// Run, file or folder (s3://BUCKET/PATH, gs://BUCKET/PATH, az://CONTAINER/PATH, or
+    /// hf://[datasets/]OWNER/NAME[@REVISION][/PATH])
     #[arg(value_name = "RUN")]
     run: PathBuf,
     #[command(flatten)]
@@ -97,7 +99,9 @@ struct Destination {
 pub(crate) fn main(args: RunArgs) -> ExitCode {
     match args.command {
         RunCommand::Move(args) => cli::main_with(args.log, |_| async move { Ok(move_run(&args)?) }),
-        RunCommand::Fetch(args) => cli::main_with(args.log, |_| async move { Ok(fetch(&args)?) }),
+        RunCommand::Fetch(args) => cli::main_with(args.log, |process| async move {
+            Ok(fetch(&args, &process).await?)
+        }),
         RunCommand::Retry(args) => cli::main_with(args.log, |_| async move { Ok(retry(&args)?) }),
     }
 }
@@ -131,15 +135,17 @@ fn retry(args: &RetryArgs) -> Result<(), RunError> {
     cli::print(&lines.collect::<String>())
 }
 
-fn fetch(args: &FetchArgs) -> Result<(), RunError> {
-    if !is_in_bucket(&args.run) {
-        return Err(RunError::BadInput(format!(
-            "{}: expected s3://BUCKET/PREFIX/NAME or gs://BUCKET/PREFIX/NAME",
+async fn fetch(args: &FetchArgs, process: &Process) -> Result<(), RunError> {
+    let cache = default_cache_dir();
+    let fetching = fetch_any(&args.run, &cache);
+    match until_interrupted(process, fetching).await?? {
+        Some(copy) => cli::print(&format!("{}\n", copy.display())),
+        None => Err(RunError::BadInput(format!(
+            "{}: expected s3://BUCKET/PATH, gs://BUCKET/PATH, az://CONTAINER/PATH or \
+             hf://[datasets/]OWNER/NAME[@REVISION][/PATH]",
             args.run.display()
-        )));
+        ))),
     }
-    let folder = find_run(&args.run, Path::new("."))?;
-    cli::print(&format!("{}\n", folder.display()))
 }
 
 fn move_run(args: &MoveArgs) -> Result<(), RunError> {

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pybench_run::{
-    ObjectServer, PostgresServer, Profile, RunError, S3Store, Store, TemporalServer, lock_within,
-    write_atomically,
+    BucketStore, ObjectServer, PostgresServer, Profile, RunError, Store, TemporalServer,
+    lock_within, write_atomically,
 };
 
 pub use self::install::{install_postgres, install_seaweedfs, install_temporal};
@@ -277,7 +277,7 @@ impl Cluster {
             secret_key_file: Some(secret),
             ..ObjectServer::default()
         };
-        let (probe, since) = (S3Store::new(&store, "probe")?, Instant::now());
+        let (probe, since) = (BucketStore::new(&store, "probe")?, Instant::now());
         // The bucket appears a moment after the server listens.
         while let Err(error) = probe.list("none") {
             if since.elapsed() > LOCK_GRACE {

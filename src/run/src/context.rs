@@ -92,7 +92,7 @@ impl RunContext {
         Box::new(executor.with_queue(self.queue.clone()))
     }
 
-    /// As [`RunContext::resolve`]; what is in a bucket (`s3://`, `gs://`) is copied into the machine's cache.
+    /// As [`RunContext::resolve`]; what is in a bucket (`s3://`, …) is copied into the machine's cache.
     ///
     /// # Errors
     /// As [`local_copy`].

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::observer::report_stage;
 use crate::requests::Bottleneck;
 use crate::{Journal, RunError};
 
@@ -38,6 +39,7 @@ impl InFlight {
     /// # Errors
     /// The journal cannot be written.
     pub(crate) fn record(&self, journal: &Journal) -> Result<(), RunError> {
+        report_stage(&self.stage, self.units, journal);
         let recorded = Recorded {
             state: self.clone(),
             at: journal.now_millis()? / 1000,

@@ -21,6 +21,7 @@ mod interrupt;
 mod journal;
 pub mod local;
 pub mod log;
+pub mod observer;
 mod open_files;
 mod pace;
 mod pending_items;
@@ -66,7 +67,9 @@ pub use recipe::*;
 pub use replace::{NewFile, NewFolder, replace_file, write_atomically, write_output};
 pub use requests::{Bottleneck, RequestCounts, RequestGuard, Requests};
 pub use shared::SharedExecutor;
-pub use store::{FolderStore, ObjectServer, S3Store, Store, local_copy, local_copy_of};
+pub use store::{
+    BucketStore, FolderStore, ObjectServer, Store, StoreKind, local_copy, local_copy_of,
+};
 
 /// The word that a mistyped one most likely means, if any is close enough to suggest.
 pub fn closest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

@@ -119,7 +119,7 @@ pub fn samples() -> Result<PathBuf, RunError> {
     find_shipped(Path::new(SAMPLES))?.ok_or_else(missing)
 }
 
-/// Whether a path is one in a bucket (`s3://`, `gs://`).
+/// Whether a path is one in a bucket (`s3://`, `gs://`, `az://`).
 pub fn is_in_bucket(path: &Path) -> bool {
     BucketPath::of(path).is_some()
 }

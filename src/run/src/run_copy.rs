@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::artifact_names::{CALLS, INCOMING, JOURNAL, MOVE, POINTER};
 use crate::journal::JournalPlace;
-use crate::store::{BucketPath, S3Store, Store, end_uploads};
+use crate::store::{BucketPath, BucketStore, Store, end_uploads};
 use crate::{Journal, NewFolder, RunError, RunFolder};
 
 /// Folder of the lists, whose names begin with their numbers.
@@ -144,7 +144,7 @@ fn copy_journal(journal: &Journal, path: &Path) -> Result<(), RunError> {
     }
 }
 
-fn put(store: &S3Store, path: &str, from: &Path) -> Result<CopiedFile, RunError> {
+fn put(store: &BucketStore, path: &str, from: &Path) -> Result<CopiedFile, RunError> {
     let file = CopiedFile {
         path: path.to_owned(),
         digest: digest_of(from)?,
@@ -201,7 +201,7 @@ fn number_of(list: &str) -> Option<u64> {
     name.split('-').next()?.parse().ok()
 }
 
-fn read_list(store: &S3Store, key: &str, folder: &Path) -> Result<CopyList, RunError> {
+fn read_list(store: &BucketStore, key: &str, folder: &Path) -> Result<CopyList, RunError> {
     let path = folder.join("list.json");
     let wrap = || RunError::io(path.display().to_string());
     if !store.fetch(key, &path)? {

@@ -5,9 +5,12 @@
 //! holds the files that this machine has made or read.
 
 mod bucket;
+mod bucket_store;
+mod connection;
+mod download;
 mod failure;
 mod folder;
-mod s3;
+mod server;
 mod uploads;
 
 use std::fmt::Debug;
@@ -17,8 +20,9 @@ use crate::RunError;
 
 pub(crate) use self::bucket::BucketPath;
 pub use self::bucket::{local_copy, local_copy_of};
+pub use self::bucket_store::BucketStore;
 pub use self::folder::FolderStore;
-pub use self::s3::{ObjectServer, S3Store};
+pub use self::server::{ObjectServer, StoreKind};
 
 /// Files by key. Every implementation passes the tests in `src/cluster/tests/cluster/store.rs`.
 pub trait Store: Debug + Send + Sync {

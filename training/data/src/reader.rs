@@ -12,6 +12,7 @@ use pybench_types::held_out::Unseen;
 
 use crate::hub_client::HubError;
 use crate::record::{Conversation, Record};
+use crate::remote::RemoteError;
 
 /// File name extensions that are read.
 pub(crate) const EXTENSIONS: [&str; 4] = ["parquet", "jsonl", "json", "ipynb"];
@@ -46,6 +47,8 @@ pub enum SourceError {
     Row { location: String, reason: String },
     #[error(transparent)]
     Hub(#[from] HubError),
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
 }
 
 impl SourceError {
@@ -53,6 +56,7 @@ impl SourceError {
         match self {
             Self::Io { error, .. } => ExitCode::of_io(error),
             Self::Hub(error) => error.exit_code(),
+            Self::Remote(error) => error.exit_code(),
             _ => ExitCode::BadInput,
         }
     }

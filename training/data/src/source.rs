@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use crate::reader::{EXTENSIONS, RecordKind, Records, SourceError, io};
 use crate::record::{Conversation, Record};
+use crate::remote::fetch_remote;
 use crate::{hub_dataset, lines, notebook, table};
 
 const MAX_FILES: usize = 1_000_000;
@@ -19,7 +20,8 @@ pub struct Source {
     /// Name in reports. Default: the path or repository.
     #[serde(default)]
     pub name: Option<String>,
-    /// A file, or a folder whose files are read in order of their paths.
+    /// A file, or a folder whose files are read in order of their paths; also in a bucket (`s3://`, `gs://`, `az://`) or on
+    /// the Hub (`hf://`).
     #[serde(default)]
     pub path: PathBuf,
     /// A dataset repository of the Hub, `owner/name`, instead of `path`.
@@ -92,7 +94,11 @@ impl Source {
         let (mut files, commit) = match (&self.hub, self.path.as_os_str().is_empty()) {
             (Some(_), false) => return ambiguous("both"),
             (None, true) => return ambiguous("neither"),
-            (None, false) => (local_files(&self.path, &self.prefix)?, None),
+            (None, false) => {
+                let copy = fetch_remote(&self.path)?;
+                let path = copy.as_deref().unwrap_or(&self.path);
+                (local_files(path, &self.prefix)?, None)
+            }
             (Some(repository), true) => {
                 let revision = self.revision.as_deref().unwrap_or("main");
                 let snapshot = hub_dataset::snapshot(repository, revision)?;

@@ -4,7 +4,8 @@ use std::error::Error;
 use std::io;
 
 use pybench_training_data::{
-    FileError, HubError, SourceError, StoreError, TemplateError, TokenizeError, TokenizerError,
+    FileError, HubError, RemoteError, SourceError, StoreError, TemplateError, TokenizeError,
+    TokenizerError,
 };
 use tch::TchError;
 
@@ -38,6 +39,7 @@ fn of_cause(cause: &(dyn Error + 'static)) -> Option<ExitCode> {
         TokenizeError => TokenizeError::exit_code,
         SourceError => SourceError::exit_code,
         HubError => HubError::exit_code,
+        RemoteError => RemoteError::exit_code,
         StoreError => |_| ExitCode::Environment,
         TokenizerError => TokenizerError::exit_code,
         TemplateError => |_| ExitCode::BadInput,

@@ -75,8 +75,8 @@ pub struct Recipe {
     /// Determines the order of the data, new parameters, dropout and stochastic rounding.
     #[serde(default)]
     pub seed: u64,
-    /// A name of the catalog (`training/models.toml`), a Hugging Face directory, `owner/name` on the Hub, or the
-    /// directory of an adapter, whose training goes on.
+    /// A name of the catalog (`training/models.toml`), a Hugging Face directory, `owner/name` on the Hub, an address
+    /// (`s3://`, `gs://`, `az://`, `hf://`), or the directory of an adapter, whose training goes on.
     pub model: String,
     /// A `config.json` for dry runs without the model; relative to the recipe.
     #[serde(default)]

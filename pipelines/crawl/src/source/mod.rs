@@ -24,6 +24,7 @@ use pybench_files::archive;
 use pybench_files::archive::{Bounds, Visitor};
 use pybench_files::name::printable;
 use pybench_files::sniff::{HEAD, archive_head};
+use pybench_hub::fetch_input;
 use pybench_net::blocking::blocking;
 pub use pybench_net::{HttpClient, Limits};
 
@@ -44,8 +45,8 @@ pub trait Source: Send + Sync {
 /// Opens a source of the recipe. All sources of a run share `web`.
 ///
 /// # Errors
-/// Malformed credentials, or an environment variable whose endpoint is not a URL.
-pub fn open(
+/// Malformed credentials, or an environment variable whose endpoint is not a URL; a folder that cannot be downloaded.
+pub async fn open(
     choice: &SourceChoice,
     context: &RunContext,
     web: &Arc<HttpClient>,
@@ -56,7 +57,7 @@ pub fn open(
             ignore,
             license,
         } => Box::new(local::Local::new(
-            context.fetch(path)?,
+            fetch_input(context, path).await?,
             ignore.clone(),
             license.clone(),
         )),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pybench_hub::HubFile;
+use pybench_hub::{HubFile, fetch_input};
 use pybench_run::{AnswerCheck, RunContext, RunError, TaskSetChoice, TaskSetFields};
 use pybench_types::license::spdx;
 use pybench_types::task::Category;
@@ -37,7 +37,7 @@ const MAX_LIST: u64 = 4 << 30;
 async fn fetch(context: &RunContext, path: &Path) -> Result<PathBuf, RunError> {
     let text = path.to_string_lossy();
     if !text.starts_with("hf://") {
-        return context.fetch(path);
+        return fetch_input(context, path).await;
     }
     let file = HubFile::parse(&text);
     let file = file.map_err(|form| RunError::BadInput(format!("query.task_sets: {form}")))?;
@@ -77,10 +77,13 @@ impl SetSpec {
         apart::refuse_evaluation(name, path, source.as_deref())?;
         let path = fetch(context, path).await?;
         let beside = || path.parent().unwrap_or(Path::new(".")).to_owned();
-        let folder = folder.as_ref().map(|folder| context.fetch(folder));
+        let folder = match folder {
+            Some(folder) => fetch_input(context, folder).await?,
+            None => beside(),
+        };
         Ok(Self {
             name: name.clone(),
-            folder: folder.transpose()?.unwrap_or_else(beside),
+            folder,
             path,
             check: *check,
             tolerance: *tolerance,

@@ -9,7 +9,7 @@ use std::process::Child;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use pybench_run::{Journal, ObjectServer, Profile, S3Store, Spent, Store, WorkerSettings};
+use pybench_run::{BucketStore, Journal, ObjectServer, Profile, Spent, Store, WorkerSettings};
 use pybench_testing::faults::{CuttingProxy, S3Faults, S3Proxy};
 use pybench_testing::postgres::SeparateServer;
 use pybench_testing::{s3, sessions};
@@ -87,7 +87,7 @@ impl Servers {
             let count = format!("SELECT COUNT(*) FROM \"{schema}\".{rows}");
             assert_eq!(self.postgres.sql(&count), "0", "{rows} is left");
         }
-        let store = S3Store::new(&self.store, schema).unwrap();
+        let store = BucketStore::new(&self.store, schema).unwrap();
         assert_eq!(store.end_uploads().unwrap(), 0, "an upload is left");
     }
 

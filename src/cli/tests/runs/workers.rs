@@ -491,6 +491,11 @@ fn is_read_from_its_bucket(store: &ObjectServer, expected: &BTreeMap<PathBuf, Ve
     let folder = PathBuf::from(read(&["run", "fetch", &url]).trim());
     assert!(folder.ends_with("t"), "{}", folder.display());
     assert!(dataset_of(&folder) == *expected, "another dataset");
+    let files = read(&["run", "fetch", &format!("{url}/copies")]);
+    let files = PathBuf::from(files.trim());
+    assert!(files.ends_with("copies") && std::fs::read_dir(&files).unwrap().count() > 0);
+    let stats = read(&["stats", &url]);
+    assert!(stats.starts_with("dataset "), "{stats}");
     let packed = read(&["publish", &url]);
     assert!(packed.contains("Nothing was uploaded"), "{packed}");
 }

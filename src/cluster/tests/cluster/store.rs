@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pybench_run::{Journal, ObjectServer, RunFolder, S3Store, Store, WhenChanged};
+use pybench_run::{BucketStore, Journal, ObjectServer, RunFolder, Store, WhenChanged};
 use pybench_testing::faults::{Fate, S3Faults, S3Proxy};
 use pybench_testing::{postgres, s3};
 use pybench_types::id::Digest;
@@ -24,7 +24,7 @@ macro_rules! conformance {
             $(#[test]
             fn $name() {
                 if let Some(server) = super::s3::server() {
-                    super::$name(&super::S3Store::new(&server, stringify!($name)).unwrap());
+                    super::$name(&super::BucketStore::new(&server, stringify!($name)).unwrap());
                 }
             })*
         }
@@ -153,13 +153,13 @@ fn many_threads_store_the_same_file(store: &dyn Store) {
 }
 
 /// A store behind a proxy, with two seconds for a request.
-fn behind(proxy: &S3Proxy, server: &ObjectServer, name: &str) -> S3Store {
+fn behind(proxy: &S3Proxy, server: &ObjectServer, name: &str) -> BucketStore {
     let server = ObjectServer {
         endpoint: Some(proxy.endpoint()),
         timeout_seconds: 2,
         ..server.clone()
     };
-    S3Store::new(&server, name).unwrap()
+    BucketStore::new(&server, name).unwrap()
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn requests_that_fail_or_take_too_long_are_repeated() {
         proxy.slow()
     );
     // Without the proxy: whatever was begun is ended, and all files stay.
-    let store = S3Store::new(&server, "flaky").unwrap();
+    let store = BucketStore::new(&server, "flaky").unwrap();
     store.end_uploads().unwrap();
     assert_eq!(store.end_uploads().unwrap(), 0);
     assert_eq!(store.list("large").unwrap(), ["large/a"]);
@@ -229,7 +229,7 @@ fn an_upload_whose_first_reply_was_lost_is_ended() {
     store.put("large/a", &path).unwrap();
     assert_eq!(proxy.errors(), 1);
     // The store of another run does not touch it.
-    let other = S3Store::new(&server, "lost").unwrap();
+    let other = BucketStore::new(&server, "lost").unwrap();
     assert_eq!(other.end_uploads().unwrap(), 0);
     assert_eq!(store.end_uploads().unwrap(), 1);
     assert_eq!(store.end_uploads().unwrap(), 0);
@@ -268,7 +268,7 @@ fn an_ended_run_is_copied_to_its_bucket() {
         RunFolder::open_in_profile(&run, "seed = 1\n", &WhenChanged::default(), Some(&profile))
             .unwrap();
     folder.write("dataset/data/train.parquet", b"rows").unwrap();
-    let copies = S3Store::new(&server, "copied-run").unwrap();
+    let copies = BucketStore::new(&server, "copied-run").unwrap();
     folder.copy_to_bucket().unwrap();
     assert_eq!(copies.list("copies").unwrap().len(), 1);
     // Nothing has changed.

@@ -10,7 +10,7 @@ use super::postgres::{PostgresJournal, PostgresServer};
 use super::sqlite::SqliteJournal;
 use super::{Journal, Profile, RunQueue, WorkerSettings};
 use crate::artifact_names::{CALLS, JOURNAL, POINTER};
-use crate::store::{S3Store, Store, end_uploads};
+use crate::store::{BucketStore, Store, end_uploads};
 use crate::{RunError, write_atomically};
 
 /// The journal of a run folder.
@@ -46,7 +46,7 @@ impl JournalPointer {
     fn store(&self, profile: &Profile) -> Result<Option<Arc<dyn Store>>, RunError> {
         let server = profile.store.as_ref();
         let store = server
-            .map(|server| S3Store::new(server, &self.schema))
+            .map(|server| BucketStore::new(server, &self.schema))
             .transpose()?;
         Ok(store.map(|store| -> Arc<dyn Store> { Arc::new(store) }))
     }
@@ -220,12 +220,14 @@ impl JournalPlace {
     }
 
     /// Where copies of the run `name` are kept.
-    pub(crate) fn copies(&self, name: &str) -> Result<Option<S3Store>, RunError> {
+    pub(crate) fn copies(&self, name: &str) -> Result<Option<BucketStore>, RunError> {
         let Self::Postgres(pointer) = self else {
             return Ok(None);
         };
         let server = Profile::load(&pointer.profile)?.store;
-        server.map(|server| S3Store::new(&server, name)).transpose()
+        server
+            .map(|server| BucketStore::new(&server, name))
+            .transpose()
     }
 
     /// The server that distributes the units of the run.

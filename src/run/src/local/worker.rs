@@ -4,13 +4,14 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures::FutureExt;
 use serde_json::Value;
 use tokio::sync::watch;
 
 use super::{ExecutorOptions, LocalExecutor};
+use crate::observer::report_unit;
 use crate::{Failure, FailureKind, FoldedLog, RunError, RunFolder, Stage};
 use pybench_types::id::Digest;
 
@@ -227,8 +228,20 @@ fn concerns_all_calls(detail: &str) -> bool {
         .any(|kind| detail.starts_with(kind))
 }
 
-/// Makes one attempt at a unit, and gives it up when it takes too long. A panic becomes an internal failure.
+/// Makes one attempt at a unit, and reports its end.
 pub(crate) async fn make_attempt(
+    options: &ExecutorOptions,
+    stage: &dyn Stage,
+    item: &str,
+) -> Result<Value, Failure> {
+    let started = SystemTime::now();
+    let end = attempt_in_time(options, stage, item).await;
+    report_unit(stage.name(), item, started, &end);
+    end
+}
+
+/// Makes one attempt at a unit, and gives it up when it takes too long. A panic becomes an internal failure.
+async fn attempt_in_time(
     options: &ExecutorOptions,
     stage: &dyn Stage,
     item: &str,

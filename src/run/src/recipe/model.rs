@@ -88,7 +88,7 @@ pub enum ModelChoice {
     },
     /// A GGUF model on this machine, run by `pybench-embedded` in a process without API keys (see `just embedded`).
     Embedded {
-        /// A name from the catalog (`embedded/models.toml`) or the path of a GGUF file.
+        /// A name from the catalog (`embedded/models.toml`), or the path or address of a GGUF file.
         model: String,
         /// Expected SHA-256 of the file; models from the catalog are already pinned there.
         #[serde(default)]

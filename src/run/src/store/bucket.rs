@@ -1,55 +1,45 @@
-//! Paths in buckets: `s3://BUCKET/PATH` and `gs://BUCKET/PATH`, wherever a recipe or a command names files or folders.
+//! Paths in buckets: `s3://BUCKET/PATH`, `gs://BUCKET/PATH` and `az://CONTAINER/PATH`, wherever a recipe or a command names
+//! files or folders.
 //!
-//! What a path names is copied into the machine's cache and read there. Amazon's environment variables say who may read
-//! (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL`, …). Google's buckets are read by their
-//! S3-compatible interface, with an HMAC key in the same variables.
+//! What a path names is copied into the machine's cache and read there. Environment variables say who may read: those of
+//! Amazon (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL`, …), of Google
+//! (`GOOGLE_APPLICATION_CREDENTIALS`, …) and of Azure (`AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`, …).
 
-use std::path::{Component, Path, PathBuf};
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 use futures::TryStreamExt;
 use object_store::path::Path as Location;
 use object_store::{ObjectStore, ObjectStoreExt};
 use pybench_types::id::Digest;
-use serde::Serialize;
 
+use super::bucket_store::BucketStore;
+use super::download::{Object, download};
 use super::failure::{StoreError, found};
-use super::s3::{ObjectServer, S3Store, fetch_object};
-use crate::{NewFolder, RunError};
+use super::server::{ObjectServer, StoreKind};
+use crate::RunError;
 
-/// Where Google's buckets are.
-const GOOGLE: &str = "https://storage.googleapis.com";
+/// Forms of a path in a bucket.
+const FORMS: &str = "s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH";
 
 /// A path in a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BucketPath {
-    is_google: bool,
+    kind: StoreKind,
     pub(crate) bucket: String,
     /// Without a slash at its beginning or end.
     pub(crate) path: String,
 }
 
-/// An object, so that a changed one is not taken for what is in the cache.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-struct Object {
-    /// Path below what was asked for; empty if that is the object.
-    name: String,
-    key: String,
-    size: u64,
-    tag: Option<String>,
-}
-
 impl BucketPath {
     /// `None` if the path is not one in a bucket.
     pub(crate) fn of(path: &Path) -> Option<Self> {
-        let text = path.to_str()?;
-        let (is_google, rest) = match (text.strip_prefix("s3://"), text.strip_prefix("gs://")) {
-            (Some(rest), _) => (false, rest),
-            (None, Some(rest)) => (true, rest),
-            (None, None) => return None,
-        };
+        let (scheme, rest) = path.to_str()?.split_once("://")?;
+        let mut kinds = StoreKind::ALL.into_iter();
+        let kind = kinds.find(|kind| kind.scheme() == scheme)?;
         let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
         Some(Self {
-            is_google,
+            kind,
             bucket: bucket.to_owned(),
             path: path.trim_matches('/').to_owned(),
         })
@@ -58,19 +48,17 @@ impl BucketPath {
     /// The store at this path.
     ///
     /// # Errors
-    /// [`RunError::BadInput`] if the bucket has no name, or the environment variables are wrong.
-    pub(crate) fn store(&self) -> Result<S3Store, RunError> {
+    /// [`RunError::BadInput`] if the bucket has no name; [`RunError::Environment`] if an environment variable is missing.
+    pub(crate) fn store(&self) -> Result<BucketStore, RunError> {
         if self.bucket.is_empty() || self.path.is_empty() {
-            return Err(RunError::BadInput(format!(
-                "{self}: expected s3://BUCKET/PATH or gs://BUCKET/PATH"
-            )));
+            return Err(RunError::BadInput(format!("{self}: expected {FORMS}")));
         }
         let server = ObjectServer {
+            kind: self.kind,
             bucket: self.bucket.clone(),
-            endpoint: self.is_google.then(|| GOOGLE.to_owned()),
             ..ObjectServer::default()
         };
-        S3Store::in_folder(&server, self.path.clone())
+        BucketStore::in_folder(&server, self.path.clone())
     }
 
     /// Last part of the path.
@@ -81,13 +69,13 @@ impl BucketPath {
 
 impl std::fmt::Display for BucketPath {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let scheme = if self.is_google { "gs" } else { "s3" };
+        let scheme = self.kind.scheme();
         write!(formatter, "{scheme}://{}/{}", self.bucket, self.path)
     }
 }
 
 /// A local copy of the file or the folder that a path in a bucket names, in `cache`; `None` for other paths. What the cache has
-/// is not read again, unless it has changed in the bucket.
+/// is not read again, unless it has changed in the bucket. A download that was interrupted continues where it stopped.
 ///
 /// # Errors
 /// [`RunError::BadInput`] if there is nothing of that name; [`RunError::Store`] if the server does not answer.
@@ -119,30 +107,14 @@ pub fn local_copy_of(
     let id = Digest::of_json(&(asked.to_string(), &objects));
     let folder = cache.join("buckets").join(id.as_str());
     let copy = folder.join(asked.name());
-    if copy.exists() {
-        return Ok(Some(copy));
-    }
-    let wrap = || RunError::io(folder.display().to_string());
-    // An empty folder at most, of a process that was killed.
-    let new = NewFolder::new(&folder).map_err(wrap())?;
-    for object in &objects {
-        let copy = new.path().join(asked.name());
-        let to = match object.name.is_empty() {
-            true => copy,
-            false => copy.join(&object.name),
-        };
-        fetch(&store, &asked, object, &to)?;
-    }
-    match new.finish() {
-        // Another process was faster.
-        Err(_) if copy.exists() => {}
-        finished => finished.map_err(wrap())?,
+    if !copy.exists() {
+        download(&store, &objects, &folder, asked.name())?;
     }
     Ok(Some(copy))
 }
 
 /// The object at the path of a store, or those below it, sorted.
-fn objects(store: &S3Store) -> Result<Vec<Object>, RunError> {
+fn objects(store: &BucketStore) -> Result<Vec<Object>, RunError> {
     let folder = store.folder().to_owned();
     store.run("listing files".to_owned(), move |client| {
         let folder = folder.clone();
@@ -167,41 +139,22 @@ fn objects(store: &S3Store) -> Result<Vec<Object>, RunError> {
                     tag: object.e_tag,
                 })
             });
-            let mut objects: Vec<Object> = objects.collect();
+            let mut objects = without_markers(objects.collect());
             objects.sort();
             Ok(objects)
         }
     })
 }
 
-fn fetch(store: &S3Store, asked: &BucketPath, object: &Object, to: &Path) -> Result<(), RunError> {
-    let is_below = |name: &str| {
-        let mut parts = Path::new(name).components();
-        parts.all(|part| matches!(part, Component::Normal(_)))
-    };
-    if !is_below(&object.name) {
-        return Err(RunError::BadInput(format!(
-            "{asked}: {:?} is no path of a file on this machine",
-            object.name
-        )));
-    }
-    let (key, path) = (object.key.clone(), to.to_owned());
-    let what = format!("fetching {key} to {}", to.display());
-    let there = store.run(what, move |client| {
-        let (key, path) = (key.clone(), path.clone());
-        async move {
-            let location =
-                Location::parse(&key).map_err(|error| StoreError::Store(error.into()))?;
-            fetch_object(&client, &location, &path).await
-        }
-    })?;
-    match there {
-        true => Ok(()),
-        false => Err(RunError::Store(format!(
-            "{asked}: {} was deleted while the files were read",
-            object.key
-        ))),
-    }
+/// Leaves out the empty objects that web consoles store for folders.
+fn without_markers(mut objects: Vec<Object>) -> Vec<Object> {
+    let folders: HashSet<String> = objects
+        .iter()
+        .flat_map(|object| Path::new(&object.name).ancestors().skip(1))
+        .map(|folder| folder.to_string_lossy().into_owned())
+        .collect();
+    objects.retain(|object| object.size > 0 || !folders.contains(&object.name));
+    objects
 }
 
 #[cfg(test)]
@@ -220,15 +173,41 @@ mod tests {
             (path.name(), path.to_string().as_str()),
             ("b", "s3://bucket/a/b")
         );
-        assert_eq!(of("gs://b/x").unwrap().to_string(), "gs://b/x");
+        for same in ["gs://b/x", "az://b/x", "az://b/x/y"] {
+            assert_eq!(of(same).unwrap().to_string(), same);
+        }
         let joined = BucketPath::of(&Path::new("s3://bucket/runs").join("name")).unwrap();
         assert_eq!(joined.path, "runs/name");
-        for other in ["a/b", "/s3/a", "hf://a/b", "s3:/a/b"] {
+        for other in ["a/b", "/s3/a", "hf://a/b", "s3:/a/b", "gcs://a/b"] {
             assert_eq!(of(other), None, "{other}");
         }
-        for wrong in ["s3://", "s3://bucket", "s3:///a", "gs://bucket/"] {
+        for wrong in [
+            "s3://",
+            "s3://bucket",
+            "s3:///a",
+            "gs://bucket/",
+            "az://container",
+        ] {
             let error = of(wrong).unwrap().store().unwrap_err().to_string();
             assert!(error.contains("expected s3://BUCKET/PATH"), "{error}");
         }
+    }
+
+    #[test]
+    fn empty_objects_for_folders_are_left_out() {
+        let object = |name: &str, size| Object {
+            name: name.to_owned(),
+            key: format!("k/{name}"),
+            size,
+            tag: None,
+        };
+        let listed = vec![
+            object("a", 0),
+            object("a/b", 0),
+            object("a/b/c.csv", 3),
+            object("empty.csv", 0),
+        ];
+        let names = without_markers(listed).into_iter().map(|found| found.name);
+        assert_eq!(names.collect::<Vec<_>>(), ["a/b/c.csv", "empty.csv"]);
     }
 }

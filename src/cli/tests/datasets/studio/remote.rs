@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use pybench_run::{ObjectServer, S3Store, Store as _};
+use pybench_run::{BucketStore, ObjectServer, Store as _};
 use serde_json::json;
 
 use super::{Studio, one_row};
@@ -56,7 +56,7 @@ async fn a_dataset_of_s3_opens() {
     };
     let folder = tempfile::tempdir().unwrap();
     let rows = one_row(folder.path());
-    let store = S3Store::new(&server, "studio").unwrap();
+    let store = BucketStore::new(&server, "studio").unwrap();
     for key in ["d/data/train.jsonl", "d/notes.txt", "rows.jsonl"] {
         store.put(key, &rows).unwrap();
     }

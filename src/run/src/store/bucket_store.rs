@@ -1,38 +1,35 @@
-//! A store in a bucket of an S3 server.
+//! A store in a bucket of Amazon, Google or Azure.
 //!
 //! `object_store` is asynchronous, and stages call a store from any task. Its requests run in a runtime of their own, and
 //! the caller's thread sleeps until they have ended.
 
 use std::future::Future;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt};
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::path::Path as Location;
 use object_store::{
-    ClientConfigKey, ClientOptions, Error, GetOptions, MultipartUpload, ObjectStore,
-    ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
+    Error, GetOptions, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    PutPayload,
 };
-use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Runtime;
 
+use super::connection::Connection;
 use super::failure::{StoreError, found};
+use super::server::{ObjectServer, StoreKind};
 use super::uploads::{abandoned_uploads, abort};
 use super::{Store, check_key};
 use crate::RunError;
 use crate::blocking::waiting;
 use crate::replace::{finish_file, new_file};
 
-/// Files up to this size are stored with one request, and only if the key is free; larger ones in parts of this size. S3
-/// shows a file in parts when all of them are there. Large files are read in parts of this size too.
-const PART: usize = 8 << 20;
-
-/// Time for a request, from its beginning to the last byte of its answer.
-const TIMEOUT_SECONDS: u32 = 30;
+/// Files up to this size are stored with one request, and only if the key is free; larger ones in parts of this size. A
+/// server shows a file in parts when all of them are there. Large files are read in parts of this size too.
+pub(super) const PART: usize = 8 << 20;
 
 /// How long `object_store` repeats a request that the server did not answer or answered with 5xx, and how long after its
 /// beginning an operation may begin again for such a reason.
@@ -48,142 +45,33 @@ const MAX_LISTS: u32 = 100;
 /// Wait before the second try; it doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 
-/// A bucket, and who may use it. It names where the secret key is and never holds it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ObjectServer {
-    pub bucket: String,
-    /// Folder of the runs in the bucket.
-    #[serde(default = "default_prefix")]
-    pub prefix: String,
-    /// Base URL of the server; without it, Amazon's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub region: Option<String>,
-    /// Name of the key. Without it, Amazon's environment variables and roles decide.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub access_key: Option<String>,
-    /// File that holds the secret key; relative to the folder of the profile.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_key_file: Option<PathBuf>,
-    /// Environment variable that holds the secret key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_key_env: Option<String>,
-    /// Seconds for a request; then it is repeated. Files are sent and read in parts of 8 MiB, one request each.
-    #[serde(
-        default = "default_timeout",
-        skip_serializing_if = "is_default_timeout"
-    )]
-    pub timeout_seconds: u32,
-}
-
-fn default_prefix() -> String {
-    "runs".to_owned()
-}
-
-fn default_timeout() -> u32 {
-    TIMEOUT_SECONDS
-}
-
-fn is_default_timeout(seconds: &u32) -> bool {
-    *seconds == TIMEOUT_SECONDS
-}
-
-impl Default for ObjectServer {
-    /// A bucket without a name, at Amazon's.
-    fn default() -> Self {
-        Self {
-            bucket: String::new(),
-            prefix: default_prefix(),
-            endpoint: None,
-            region: None,
-            access_key: None,
-            secret_key_file: None,
-            secret_key_env: None,
-            timeout_seconds: TIMEOUT_SECONDS,
-        }
-    }
-}
-
-impl ObjectServer {
-    /// Checks that the server can be used at all.
-    ///
-    /// # Errors
-    /// [`RunError::BadInput`] if the connection to another machine would not be encrypted, the prefix is no key, or there
-    /// is no time for a request.
-    pub(crate) fn check(&self) -> Result<(), RunError> {
-        check_key(&self.prefix)?;
-        if self.timeout_seconds == 0 {
-            return Err(RunError::BadInput(
-                "store.timeout_seconds: a request takes at least 1 second".to_owned(),
-            ));
-        }
-        let Some(host) = self
-            .endpoint
-            .as_deref()
-            .and_then(|url| url.strip_prefix("http://"))
-        else {
-            return Ok(());
-        };
-        let host = host.split(['/', ':']).next().unwrap_or_default();
-        match host == "localhost" || host.starts_with("127.") {
-            true => Ok(()),
-            false => Err(RunError::BadInput(format!(
-                "store.endpoint: {host} is another machine, so it needs https://"
-            ))),
-        }
-    }
-
-    fn secret(&self) -> Result<String, RunError> {
-        match (&self.secret_key_file, &self.secret_key_env) {
-            (Some(path), None) => {
-                let text = std::fs::read_to_string(path);
-                let text = text.map_err(RunError::io(format!(
-                    "cannot read the secret key of the store in {}",
-                    path.display()
-                )))?;
-                Ok(text.trim_end_matches(['\r', '\n']).to_owned())
-            }
-            (None, Some(name)) => std::env::var(name).map_err(|_| {
-                RunError::Environment(format!(
-                    "the environment variable {name}, which store.secret_key_env names, is not set"
-                ))
-            }),
-            _ => Err(RunError::BadInput(
-                "store.access_key needs either store.secret_key_file or store.secret_key_env"
-                    .to_owned(),
-            )),
-        }
-    }
-}
-
 /// Files below a folder of a bucket.
 #[derive(Clone)]
-pub struct S3Store {
-    client: Arc<AmazonS3>,
+pub struct BucketStore {
+    connection: Connection,
+    kind: StoreKind,
     bucket: String,
     folder: String,
-    region: String,
-    options: ClientOptions,
 }
 
-impl std::fmt::Debug for S3Store {
+impl std::fmt::Debug for BucketStore {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The client knows the keys.
         formatter
-            .debug_struct("S3Store")
+            .debug_struct("BucketStore")
+            .field("kind", &self.kind)
             .field("bucket", &self.bucket)
             .field("folder", &self.folder)
             .finish_non_exhaustive()
     }
 }
 
-impl S3Store {
+impl BucketStore {
     /// The store of the run `name`.
     ///
     /// # Errors
-    /// [`RunError::BadInput`] if the settings are wrong; the secret key cannot be read.
+    /// [`RunError::BadInput`] if the settings are wrong; [`RunError::Environment`] if a variable is missing; the secret key
+    /// cannot be read.
     pub fn new(server: &ObjectServer, name: &str) -> Result<Self, RunError> {
         let folder = format!("{}/{name}", server.prefix);
         check_key(&folder)?;
@@ -192,51 +80,28 @@ impl S3Store {
 
     /// The store in a folder of the bucket.
     pub(super) fn in_folder(server: &ObjectServer, folder: String) -> Result<Self, RunError> {
-        server.check()?;
-        let mut builder = match &server.access_key {
-            None => AmazonS3Builder::from_env(),
-            Some(key) => AmazonS3Builder::new()
-                .with_access_key_id(key)
-                .with_secret_access_key(server.secret()?),
-        };
-        let endpoint = server.endpoint.as_deref();
-        let timeout = format!("{}s", server.timeout_seconds);
-        // `from_env` reads AWS_ALLOW_HTTP, which stays.
-        let mut allows_http = builder.get_config_value(&client_key(ClientConfigKey::AllowHttp));
-        if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
-            allows_http = Some("true".to_owned());
-        }
-        let allows_http = allows_http.unwrap_or_else(|| "false".to_owned());
-        let options = ClientOptions::new()
-            .with_config(ClientConfigKey::Timeout, &timeout)
-            .with_config(ClientConfigKey::AllowHttp, &allows_http);
-        builder = builder
-            .with_config(client_key(ClientConfigKey::Timeout), timeout)
-            .with_config(client_key(ClientConfigKey::AllowHttp), allows_http)
-            .with_bucket_name(&server.bucket)
-            .with_conditional_put(S3ConditionalPut::ETagMatch)
-            .with_retry(RetryConfig {
-                retry_timeout: PATIENCE,
-                ..RetryConfig::default()
-            });
-        if let Some(region) = &server.region {
-            builder = builder.with_region(region);
-        }
-        if let Some(endpoint) = endpoint {
-            builder = builder.with_endpoint(endpoint);
-        }
-        let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
-        let client = builder
-            .build()
-            .map_err(|error| RunError::BadInput(format!("the store of the profile: {error}")))?;
         Ok(Self {
-            client: Arc::new(client),
+            connection: Connection::new(server, PATIENCE)?,
+            kind: server.kind,
             bucket: server.bucket.clone(),
             folder,
-            // As `object_store` has it.
-            region: region.unwrap_or_else(|| "us-east-1".to_owned()),
-            options,
         })
+    }
+
+    /// A store in memory, for tests.
+    #[cfg(test)]
+    pub(super) fn in_memory(folder: &str) -> Self {
+        let connection = Connection {
+            objects: Arc::new(object_store::memory::InMemory::new()),
+            s3: None,
+            remedy: String::new(),
+        };
+        Self {
+            connection,
+            kind: StoreKind::Gcs,
+            bucket: "memory".to_owned(),
+            folder: folder.to_owned(),
+        }
     }
 
     /// Folder in the bucket.
@@ -253,13 +118,13 @@ impl S3Store {
     pub(super) fn run<T: Send + 'static, F>(
         &self,
         what: String,
-        requests: impl Fn(Arc<AmazonS3>) -> F + Send + Sync + 'static,
+        requests: impl Fn(Arc<dyn ObjectStore>) -> F + Send + Sync + 'static,
     ) -> Result<T, RunError>
     where
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
         let (sender, receiver) = mpsc::channel();
-        let (client, operation) = (self.client.clone(), what.clone());
+        let (client, operation) = (self.connection.objects.clone(), what.clone());
         runtime()?.spawn(async move {
             let _ = sender.send(repeated(&operation, move || requests(client.clone())).await);
         });
@@ -272,7 +137,8 @@ impl S3Store {
         })?;
         ended.map_err(|error| match error {
             StoreError::Store(error) => {
-                RunError::Store(format!("{}: {what}: {error}", self.describe()))
+                let remedy = &self.connection.remedy;
+                RunError::Store(format!("{}: {what}: {error}{remedy}", self.describe()))
             }
             StoreError::File(error) => RunError::io(what)(error),
         })
@@ -299,11 +165,7 @@ async fn repeated<T, F: Future<Output = Result<T, StoreError>>>(
     requests().await
 }
 
-fn client_key(key: ClientConfigKey) -> AmazonS3ConfigKey {
-    AmazonS3ConfigKey::Client(key)
-}
-
-impl Store for S3Store {
+impl Store for BucketStore {
     fn put(&self, key: &str, path: &Path) -> Result<(), RunError> {
         let (location, path) = (self.location(key)?, path.to_owned());
         let what = format!("storing {} as {key}", path.display());
@@ -312,8 +174,8 @@ impl Store for S3Store {
             async move {
                 let file = tokio::fs::File::open(&path).await?;
                 match file.metadata().await?.len() > PART as u64 {
-                    true => put_in_parts(&client, &location, file).await,
-                    false => put_whole(&client, &location, file).await,
+                    true => put_in_parts(client.as_ref(), &location, file).await,
+                    false => put_whole(client.as_ref(), &location, file).await,
                 }
             }
         })
@@ -324,7 +186,7 @@ impl Store for S3Store {
         let what = format!("fetching {key} to {}", path.display());
         self.run(what, move |client| {
             let (location, path) = (location.clone(), path.clone());
-            async move { fetch_object(&client, &location, &path).await }
+            async move { fetch_object(client.as_ref(), &location, &path).await }
         })
     }
 
@@ -366,21 +228,24 @@ impl Store for S3Store {
     }
 
     fn end_uploads(&self) -> Result<u64, RunError> {
+        // Azure deletes unfinished uploads after a week. Google needs a rule of the bucket, as docs/cluster.md says.
+        let Some(s3) = self.connection.s3.clone() else {
+            return Ok(0);
+        };
         let prefix = format!("{}/", self.folder);
-        let (region, options) = (self.region.clone(), self.options.clone());
         let what = "ending uploads that no process continues".to_owned();
-        self.run(what, move |client| {
-            let (prefix, region, options) = (prefix.clone(), region.clone(), options.clone());
+        self.run(what, move |_| {
+            let (prefix, s3) = (prefix.clone(), s3.clone());
             async move {
-                let settings = (region.as_str(), &options);
+                let settings = (s3.region.as_str(), &s3.options);
                 let mut ended = 0;
                 for _ in 0..MAX_LISTS {
-                    let uploads = abandoned_uploads(&client, settings, &prefix).await?;
+                    let uploads = abandoned_uploads(&s3.client, settings, &prefix).await?;
                     if uploads.is_empty() {
                         break;
                     }
                     for upload in &uploads {
-                        abort(&client, upload).await?;
+                        abort(&s3.client, upload).await?;
                         ended += 1;
                     }
                 }
@@ -390,13 +255,14 @@ impl Store for S3Store {
     }
 
     fn describe(&self) -> String {
-        format!("s3://{}/{}", self.bucket, self.folder)
+        let scheme = self.kind.scheme();
+        format!("{scheme}://{}/{}", self.bucket, self.folder)
     }
 }
 
 /// Copies an object to a file, which appears when it is complete; `false` if there is none.
 pub(super) async fn fetch_object(
-    client: &AmazonS3,
+    client: &dyn ObjectStore,
     location: &Location,
     path: &Path,
 ) -> Result<bool, StoreError> {
@@ -428,16 +294,16 @@ pub(super) async fn fetch_object(
 }
 
 /// An object that was read in parts has changed meanwhile; it is read again.
-fn replaced(location: &Location) -> StoreError {
+pub(super) fn replaced(location: &Location) -> StoreError {
     StoreError::Store(Error::Generic {
-        store: "S3",
+        store: "bucket",
         source: format!("{location} was replaced while it was read").into(),
     })
 }
 
 /// Stores a small file, unless the key exists.
 async fn put_whole(
-    client: &AmazonS3,
+    client: &dyn ObjectStore,
     location: &Location,
     mut file: tokio::fs::File,
 ) -> Result<(), StoreError> {
@@ -446,15 +312,20 @@ async fn put_whole(
     let options = PutOptions::from(PutMode::Create);
     let stored = client.put_opts(location, PutPayload::from(bytes), options);
     match stored.await {
-        // The precondition failed (412): the key is there. With 409, another process has begun to store it.
-        Err(Error::AlreadyExists { source, .. }) if source.is::<Error>() => Ok(()),
+        Err(error @ Error::AlreadyExists { .. }) => {
+            // The key is there (412; 409 of Azure), or another process has begun to store it (409 of S3).
+            match found(client.head(location).await)? {
+                Some(_) => Ok(()),
+                None => Err(error.into()),
+            }
+        }
         stored => Ok(stored.map(|_| ())?),
     }
 }
 
 /// Stores a large file, unless the key exists.
 async fn put_in_parts(
-    client: &AmazonS3,
+    client: &dyn ObjectStore,
     location: &Location,
     mut file: tokio::fs::File,
 ) -> Result<(), StoreError> {
@@ -512,4 +383,30 @@ fn runtime() -> Result<&'static Runtime, RunError> {
     RUNTIME
         .get()
         .ok_or_else(|| RunError::Internal("the runtime of the store is missing".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Services report an existing key with different errors; S3's is tested with a server.
+    #[test]
+    fn a_key_that_exists_is_kept() {
+        let store = BucketStore::in_memory("runs/a");
+        assert_eq!(store.describe(), "gs://memory/runs/a");
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("in"), folder.path().join("out"));
+        for bytes in ["first", "second"] {
+            std::fs::write(&from, bytes).unwrap();
+            store.put("files/b", &from).unwrap();
+        }
+        assert!(store.fetch("files/b", &to).unwrap());
+        assert_eq!(std::fs::read(&to).unwrap(), b"first");
+        assert_eq!(store.list("files").unwrap(), ["files/b"]);
+        store.delete("files/b").unwrap();
+        assert_eq!(store.size("files/b").unwrap(), None);
+        assert!(!store.fetch("files/b", &to).unwrap());
+        // The service itself deletes unfinished uploads.
+        assert_eq!(store.end_uploads().unwrap(), 0);
+    }
 }
