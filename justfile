@@ -233,7 +233,7 @@ schema:
 fingerprints FOLDER="../shared/pybench/data":
     @[ -d "$1" ] || { echo "fingerprints: there is no folder $1 with PyBench's meta/task.json; give one"; exit 1; }
     @{{ pybench }} dataset fingerprint "$1" --name pybench --out datasets/src/decontaminate/pybench.fingerprints
-    @for suite in wikitablequestions da-dev qrdata m3tooleval mint humaneval mbpp gsm8k; do \
+    @for suite in wikitablequestions da-dev qrdata m3tooleval mint humaneval mbpp gsm8k mmlu; do \
         {{ pybench }} eval fingerprint --suite "$suite" --out "datasets/src/decontaminate/$suite.fingerprints" || exit 1; done
 
 # Lock the Python requirements again, with hashes.

@@ -45,7 +45,7 @@ pub enum DatasetCommand {
     ///
     /// Rows are recognized by identical files, by tables, and by n-grams of query and answer. Without --against, they are
     /// compared with PyBench, WikiTableQuestions, InfiAgent DA-Dev, QRData, M3ToolEval, MINT, HumanEval,
-    /// MBPP and GSM8K.
+    /// MBPP, GSM8K and MMLU.
     Decontaminate(decontaminate::DecontaminateArgs),
     /// Write hashes of a benchmark's tasks and files, against which others can compare without having them
     Fingerprint(decontaminate::FingerprintArgs),
