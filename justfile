@@ -155,7 +155,7 @@ test *ARGS: (setup "tests") lint
     @: >"{{ skips }}"
     @cargo build {{ quiet_train }} {{ all }}
     @[ -z "${PYBENCH_REQUIRE_ALL:-}" ] || { embedded/build build && PYBENCH_SKIPS="{{ skips }}" embedded/build test && PYBENCH_SKIPS="{{ skips }}" {{ just_executable() }} temporal; }
-    @PYBENCH_SKIPS="{{ skips }}" RUST_TEST_THREADS="${RUST_TEST_THREADS:-{{ test_threads }}}" {{ fuzz_for }}1000 .ci/tests {{ all }} "$@"; ended=$?; pipelines/skips "{{ skips }}"; exit $ended
+    @PYBENCH_SKIPS="{{ skips }}" RUST_TEST_THREADS="${RUST_TEST_THREADS:-{{ test_threads }}}" {{ fuzz_for }}300 .ci/tests {{ all }} "$@"; ended=$?; pipelines/skips "{{ skips }}"; exit $ended
 
 # Formatting and clippy, warnings refused; module cycles; licenses and bans, where cargo-deny is installed.
 [group('check')]
