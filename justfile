@@ -181,13 +181,13 @@ audit: setup
     @cargo test --quiet -p pybench --test data -- --ignored --nocapture every_template_in_a_container
     @{{ pybench }} eval audit --json docs/eval-audit.json --markdown docs/eval-audit.md
 
-# Audit the scores of benchmarks beside PyBench, each of which is downloaded if it is not here: references pass, agents without a solution and wrong answers fail. Without SUITES, all (docs/suites.md).
+# Audit the scores of benchmarks beside PyBench, each of which is downloaded if it is not here: references pass, agents without a solution and wrong answers fail. Writes docs/suite-audits/; what was interrupted goes on. Without SUITES, all (docs/suites.md).
 [group('check')]
 audit-suites *SUITES: setup
     @[ $# -gt 0 ] || set -- pybench-regenerated wikitablequestions da-dev da-dev-verified qrdata m3tooleval mint humaneval humaneval-plus mbpp mbpp-plus gsm8k mmlu; \
         ended=0; for suite in "$@"; do \
             echo "$suite"; \
-            { [ -n "${PYBENCH_SUITES:-}" ] || {{ pybench }} eval fetch --suite "$suite"; } && {{ pybench }} eval audit --suite "$suite" --run "audit-$suite" || ended=1; \
+            { [ -n "${PYBENCH_SUITES:-}" ] || {{ pybench }} eval fetch --suite "$suite"; } && {{ pybench }} eval audit --suite "$suite" --write || ended=1; \
         done; exit $ended
 
 # Attempts to break out of the sandbox, each with a name; `--random SECONDS`: random system calls, new ones each time.
