@@ -122,7 +122,9 @@ fn the_audit_names_the_tasks_that_fail_it() {
     .unwrap();
     let output = eval(folder.path(), &[&suite[..], &["--write"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let page = folder.path().join("docs/suite-audits/wikitablequestions.md");
+    let page = folder
+        .path()
+        .join("docs/suite-audits/wikitablequestions.md");
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains("\n| all | 3 | 3 / 3 |"), "{page}");
     let summary = text(&output.stdout);
