@@ -158,7 +158,7 @@ test *ARGS: (setup "tests") lint
     @: >"{{ skips }}"
     @cargo build {{ quiet_train }} {{ all }}
     @[ -z "${PYBENCH_REQUIRE_ALL:-}" ] || { embedded/build build && PYBENCH_SKIPS="{{ skips }}" embedded/build test && PYBENCH_SKIPS="{{ skips }}" {{ just_executable() }} temporal; }
-    @PYBENCH_SKIPS="{{ skips }}" RUST_TEST_THREADS="${RUST_TEST_THREADS:-{{ test_threads }}}" {{ fuzz_for }}1000 .ci/tests {{ all }} "$@"; ended=$?; pipelines/skips "{{ skips }}"; exit $ended
+    @PYBENCH_SKIPS="{{ skips }}" RUST_TEST_THREADS="${RUST_TEST_THREADS:-{{ test_threads }}}" {{ fuzz_for }}300 .ci/tests {{ all }} "$@"; ended=$?; pipelines/skips "{{ skips }}"; exit $ended
 
 # Formatting and clippy, warnings refused; module cycles; licenses and bans, where cargo-deny is installed.
 [group('check')]
@@ -191,13 +191,13 @@ audit: setup
     @cargo test --quiet -p pybench --test data -- --ignored --nocapture every_template_in_a_container
     @{{ pybench }} eval audit --json docs/eval-audit.json --markdown docs/eval-audit.md
 
-# Audit the scores of benchmarks beside PyBench, each of which is downloaded if it is not here: references pass, agents without a solution and wrong answers fail. Without SUITES, all (docs/suites.md).
+# Audit the scores of benchmarks beside PyBench, each of which is downloaded if it is not here: references pass, agents without a solution and wrong answers fail. Writes docs/suite-audits/; what was interrupted goes on. Without SUITES, all (docs/suites.md).
 [group('check')]
 audit-suites *SUITES: setup
     @[ $# -gt 0 ] || set -- pybench-regenerated wikitablequestions da-dev da-dev-verified qrdata m3tooleval mint humaneval humaneval-plus mbpp mbpp-plus gsm8k mmlu; \
         ended=0; for suite in "$@"; do \
             echo "$suite"; \
-            { [ -n "${PYBENCH_SUITES:-}" ] || {{ pybench }} eval fetch --suite "$suite"; } && {{ pybench }} eval audit --suite "$suite" --run "audit-$suite" || ended=1; \
+            { [ -n "${PYBENCH_SUITES:-}" ] || {{ pybench }} eval fetch --suite "$suite"; } && {{ pybench }} eval audit --suite "$suite" --write || ended=1; \
         done; exit $ended
 
 # Attempts to break out of the sandbox, each with a name; `--random SECONDS`: random system calls, new ones each time.
@@ -243,7 +243,7 @@ schema:
 fingerprints FOLDER="../shared/pybench/data":
     @[ -d "$1" ] || { echo "fingerprints: there is no folder $1 with PyBench's meta/task.json; give one"; exit 1; }
     @{{ pybench }} dataset fingerprint "$1" --name pybench --out datasets/src/decontaminate/pybench.fingerprints
-    @for suite in wikitablequestions da-dev qrdata m3tooleval mint humaneval mbpp gsm8k; do \
+    @for suite in wikitablequestions da-dev qrdata m3tooleval mint humaneval mbpp gsm8k mmlu; do \
         {{ pybench }} eval fingerprint --suite "$suite" --out "datasets/src/decontaminate/$suite.fingerprints" || exit 1; done
 
 # Lock the Python requirements again, with hashes.

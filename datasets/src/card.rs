@@ -506,6 +506,30 @@ pub fn with_section(card: &str, section: &str) -> String {
     [&card[..start], section, next.unwrap_or_default()].concat()
 }
 
+/// The card of a copy with the sections of its source on how the rows were made, where the source has them.
+pub fn with_origin(card: &str, source: &str) -> String {
+    let made = source.find("\n## How it was made\n").map(|at| {
+        let section = &source[at + 1..];
+        let end = section.find("\n## ").unwrap_or(section.len());
+        &section[..end]
+    });
+    let sections = [made, recipe_section(source)].into_iter().flatten();
+    sections.fold(card.to_owned(), |card, section| {
+        with_section(&card, section)
+    })
+}
+
+/// The recipe of a card with its heading. It ends with its fence, since a recipe may have lines that look like headings.
+fn recipe_section(card: &str) -> Option<&str> {
+    const START: &str = "## Recipe\n\n";
+    let section = &card[card.find(&format!("\n{START}"))? + 1..];
+    let fenced = section.strip_prefix(START)?;
+    let fence = &fenced[..fenced.len() - fenced.trim_start_matches('`').len()];
+    let closing = format!("\n{fence}\n");
+    let end = fenced.find(&closing).filter(|_| !fence.is_empty())?;
+    Some(&section[..START.len() + end + closing.len()])
+}
+
 pub fn title(card: &str) -> Option<&str> {
     card.lines().find_map(|line| line.strip_prefix("# "))
 }
@@ -623,5 +647,23 @@ fn size_category(rows: usize) -> &'static str {
         10_000..100_000 => "10K<n<100K",
         100_000..1_000_000 => "100K<n<1M",
         _ => "1M<n<10M",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_says_how_the_rows_of_its_source_were_made() {
+        let source = "# a\n\n## How it was made\n\n60 accepted\n\n## Statistics\n\n60 rows\n\n\
+                      ## Recipe\n\n```toml\nname = 'a'\n\n## goals\naccept = 60\n```\n\n## Additional files\n\nnone\n";
+        let copy = "# a\n\n## How it was made\n\n59 kept\n\n## Statistics\n\n59 rows\n\n\
+                    ## Recipe\n\n```toml\n# From a\n```\n";
+        let expected = "# a\n\n## How it was made\n\n60 accepted\n\n## Statistics\n\n59 rows\n\n\
+                        ## Recipe\n\n```toml\nname = 'a'\n\n## goals\naccept = 60\n```\n";
+        assert_eq!(with_origin(copy, source), expected);
+        assert_eq!(with_origin(copy, "# a\n"), copy);
+        assert_eq!(recipe_section("\n## Recipe\n\nnone\n"), None);
     }
 }

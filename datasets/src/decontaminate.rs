@@ -13,6 +13,7 @@ mod table;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 
 use pybench_types::id::Digest;
 use serde::Serialize;
@@ -153,8 +154,8 @@ impl Hasher for IdentityHasher {
 
 type HashIndex<T> = HashMap<u64, T, BuildHasherDefault<IdentityHasher>>;
 
-/// BenchmarkIndex of the tasks of one or more benchmarks.
-pub struct BenchmarkIndex {
+/// The tasks of one or more benchmarks, by what they are recognized by.
+struct KnownTasks {
     tasks: Vec<BenchmarkTask>,
     texts: Vec<IndexedText>,
     /// N-gram → texts that contain it.
@@ -162,11 +163,16 @@ pub struct BenchmarkIndex {
     files: HashMap<Digest, Vec<u32>>,
     /// Hash of the column names → task and its table.
     tables: HashIndex<Vec<(u32, KnownTable)>>,
+    /// The bits of an n-gram's hash that are compared.
+    mask: u64,
+}
+
+/// The tasks of one or more benchmarks, and how common their n-grams are in a dataset.
+pub struct BenchmarkIndex {
+    known: Arc<KnownTasks>,
     /// N-gram of a benchmark → number of distinct texts in the dataset that contain it.
     ngram_counts: HashIndex<u32>,
     observed: HashSet<u64, BuildHasherDefault<IdentityHasher>>,
-    /// The bits of an n-gram's hash that are compared.
-    mask: u64,
 }
 
 /// A text, as far as an index knows it.
@@ -182,17 +188,14 @@ pub struct TextPrint {
     units: Vec<u64>,
 }
 
-impl BenchmarkIndex {
-    /// Build an index.
-    pub fn new(tasks: Vec<BenchmarkTask>) -> Self {
+impl KnownTasks {
+    fn new(tasks: Vec<BenchmarkTask>) -> Self {
         let mut index = Self {
             tasks: Vec::new(),
             texts: Vec::new(),
             ngrams: HashMap::default(),
             files: HashMap::new(),
             tables: HashMap::default(),
-            ngram_counts: HashMap::default(),
-            observed: HashSet::default(),
             mask: match tasks.iter().all(|task| task.ngrams.is_empty()) {
                 true => u64::MAX,
                 false => fingerprints::MASK,
@@ -257,12 +260,32 @@ impl BenchmarkIndex {
         }
         self.texts.push(text);
     }
+}
+
+impl BenchmarkIndex {
+    /// Build an index.
+    pub fn new(tasks: Vec<BenchmarkTask>) -> Self {
+        Self::of_known(Arc::new(KnownTasks::new(tasks)))
+    }
+
+    /// An index of the same tasks, for another dataset.
+    fn for_another_dataset(&self) -> Self {
+        Self::of_known(self.known.clone())
+    }
+
+    fn of_known(known: Arc<KnownTasks>) -> Self {
+        Self {
+            known,
+            ngram_counts: HashMap::default(),
+            observed: HashSet::default(),
+        }
+    }
 
     /// What a text has in common with the index.
     pub fn print(&self, text: &str) -> TextPrint {
         let words = Words::of(text);
-        let found = words.ngrams().map(|ngram| ngram & self.mask);
-        let found = sorted_unique(found.filter(|ngram| self.ngrams.contains_key(ngram)));
+        let found = words.ngrams().map(|ngram| ngram & self.known.mask);
+        let found = sorted_unique(found.filter(|ngram| self.known.ngrams.contains_key(ngram)));
         let (key, known) = (combine(&words.hashes), !found.is_empty());
         // Most texts share nothing with a task; then nothing else is needed.
         TextPrint {
@@ -306,18 +329,14 @@ impl BenchmarkIndex {
         share: f64,
         filter: impl Fn(&IndexedText) -> bool,
     ) -> Vec<&IndexedText> {
-        if found.is_empty() {
-            return Vec::new();
-        }
-        let mut counts = vec![0_usize; self.texts.len()];
-        for ngram in found {
-            for number in self.ngrams.get(ngram).into_iter().flatten() {
-                counts[*number as usize] += 1;
-            }
-        }
-        let counted = self.texts.iter().zip(counts);
+        let with_ngram = |ngram: &u64| self.known.ngrams.get(ngram);
+        let numbers = found.iter().filter_map(with_ngram).flatten();
+        let mut numbers: Vec<u32> = numbers.copied().collect();
+        numbers.sort_unstable();
+        let counted = numbers.chunk_by(|a, b| a == b);
+        let counted = counted.map(|same| (&self.known.texts[same[0] as usize], same.len()));
         let enough = counted.filter(|(known, count)| {
-            *count > 0 && *count as f64 >= share * known.ngrams.len() as f64 && filter(known)
+            *count as f64 >= share * known.ngrams.len() as f64 && filter(known)
         });
         enough.map(|(known, _)| known).collect()
     }
@@ -360,7 +379,7 @@ impl BenchmarkIndex {
     }
 
     fn name(&self, task: u32) -> String {
-        let task = &self.tasks[task as usize];
+        let task = &self.known.tasks[task as usize];
         format!("{}/{}", task.suite, task.index)
     }
 
@@ -372,7 +391,7 @@ impl BenchmarkIndex {
 
     /// Look up a file by its digest.
     pub fn file(&self, file: &Digest) -> Vec<Hit> {
-        let tasks = self.files.get(file).into_iter().flatten();
+        let tasks = self.known.files.get(file).into_iter().flatten();
         let hit = |task: &u32| Hit {
             task: self.name(*task),
             by: MatchKind::File,
@@ -385,13 +404,13 @@ impl BenchmarkIndex {
 
     /// Look up a table: finds tables with the same columns and common rows.
     pub fn table(&self, table: &Table) -> Vec<Hit> {
-        let candidates = self.tables.get(&table.columns_hash());
+        let candidates = self.known.tables.get(&table.columns_hash());
         let hit = |(task, known): &(u32, KnownTable)| self.table_hit(table, *task, *known);
         candidates.into_iter().flatten().filter_map(hit).collect()
     }
 
     fn table_hit(&self, table: &Table, task: u32, known: KnownTable) -> Option<Hit> {
-        let of_task = &self.tasks[task as usize];
+        let of_task = &self.known.tasks[task as usize];
         let (common, share, rows, contaminated, sampled) = match known {
             KnownTable::Whole(at) => {
                 let other = &of_task.tables[at];

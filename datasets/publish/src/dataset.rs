@@ -18,10 +18,11 @@ use pybench_run::RunError;
 use pybench_run::project::invocation;
 use pybench_run::run_selection::run_argument;
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::Package;
 use super::card::ExtraFiles;
-use pybench_dataset_tools::{FromArgs, file_search, to_run_error};
+use pybench_dataset_tools::{FromArgs, file_search, to_run_error, without_rows};
 use pybench_hub::Kind;
 
 /// Number of rows that are also written as traces.
@@ -33,7 +34,7 @@ const MAX_TEXT_BYTES: u64 = 16 << 20;
 /// Maximum size of an input file, in bytes.
 const MAX_INPUT_BYTES: u64 = 4 << 30;
 
-/// Collect the files of a dataset.
+/// Collect the files of a dataset. Rows that match known benchmarks are left out, unless `allow_contaminated` is set.
 ///
 /// # Errors
 /// [`RunError::BadInput`] with all problems that prevent publication.
@@ -45,50 +46,146 @@ pub(super) fn package(
     let from = FromArgs {
         dataset: source.to_owned(),
     };
-    let folder = from.folder()?;
-    let mut problems = Problems::default();
-    let shards = shards(&folder, &mut problems)?;
-    let card = text(&folder.join("README.md"))?;
-    let mut card = card.ok_or_else(|| {
-        let path = folder.display();
-        RunError::BadInput(format!("{path} has no README.md: a dataset needs a card"))
-    })?;
-    let scrubber = Scrubber::of_machine();
-    let mut scan = scan_rows(&folder, &scrubber, &mut problems)?;
-    match allow_contaminated {
-        true => scan.benchmarks.action = MatchAction::Allowed,
-        false => refuse_benchmarks(&folder, &scan.benchmarks, &mut problems),
-    }
-    scan_shards(&shards, &scrubber, &mut problems)?;
-    check_texts(&folder, &card, &scan, &scrubber, &mut problems)?;
-    let files = files(&folder, &scrubber, &mut problems)?;
-    problems.into_result(&folder)?;
-
-    if !scan.benchmarks.matches.is_empty() {
-        card = card::with_section(&card, &scan.benchmarks.section());
-    }
-    let title = card::title(&card).unwrap_or("dataset").to_owned();
-    let mut package = Package::new(Kind::Dataset, title, owns);
-    for (path, file) in shards.into_iter().chain(files) {
-        package.file(&path, &file)?;
-    }
-    let proof = folder.join("proof.json");
-    if proof.is_file() {
-        package.file("proof.json", &proof)?;
-    }
-    let plots = plots(&folder)?;
-    for (name, svg) in &plots {
-        package.bytes(&format!("plots/{name}"), svg.clone())?;
-    }
-    for (number, lines) in (1..).zip(&scan.traces) {
-        package.bytes(&format!("traces/session-{number:06}.jsonl"), lines.clone())?;
-    }
-    let extra = ExtraFiles {
-        plots: plots.iter().map(|(name, _)| *name).collect(),
-        sessions: scan.traces.len(),
+    let (folder, scrubber) = (from.folder()?, Scrubber::of_machine());
+    let mut dataset = CheckedDataset::read(&folder, &scrubber)?;
+    let has_matches = !dataset.scan.benchmarks.matches.is_empty();
+    let clean = match has_matches && !allow_contaminated {
+        true => Some(dataset.without_matches(&scrubber)?),
+        false => None,
     };
-    package.notes = scan.notes(&card);
-    package.with_card(super::card::dataset(&card, repo, &extra))
+    let temporary = clean.map(|(clean, temporary)| {
+        dataset = clean;
+        temporary
+    });
+    if has_matches {
+        if allow_contaminated {
+            dataset.scan.benchmarks.action = MatchAction::Allowed;
+        }
+        dataset.card = card::with_section(&dataset.card, &dataset.scan.benchmarks.section());
+    }
+    dataset.into_package(repo, temporary)
+}
+
+/// A dataset that passed its checks.
+struct CheckedDataset {
+    folder: PathBuf,
+    /// Path in the repository and file of each shard.
+    shards: Vec<(String, PathBuf)>,
+    card: String,
+    /// Path in the repository and file of each input file.
+    files: Vec<(String, PathBuf)>,
+    scan: RowScan,
+}
+
+impl CheckedDataset {
+    /// Check a dataset.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] with all problems that prevent publication.
+    fn read(folder: &Path, scrubber: &Scrubber) -> Result<Self, RunError> {
+        let mut problems = Problems::default();
+        let shards = shards(folder, &mut problems)?;
+        let card = text(&folder.join("README.md"))?;
+        let card = card.ok_or_else(|| {
+            let path = folder.display();
+            RunError::BadInput(format!("{path} has no README.md: a dataset needs a card"))
+        })?;
+        let scan = scan_rows(folder, scrubber, &mut problems)?;
+        scan_shards(&shards, scrubber, &mut problems)?;
+        check_texts(folder, &card, &scan, scrubber, &mut problems)?;
+        let files = files(folder, scrubber, &mut problems)?;
+        problems.into_result(folder)?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            shards,
+            card,
+            files,
+            scan,
+        })
+    }
+
+    /// The report of `pybench verify`, if the dataset has one.
+    fn proof(&self) -> Option<PathBuf> {
+        let path = self.folder.join("proof.json");
+        path.is_file().then_some(path)
+    }
+
+    /// A checked copy without the rows that match benchmarks, in a temporary folder.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if every row matches; errors of the disk.
+    fn without_matches(&mut self, scrubber: &Scrubber) -> Result<(Self, TempDir), RunError> {
+        let mut benchmarks = std::mem::take(&mut self.scan.benchmarks);
+        benchmarks.action = MatchAction::Dropped;
+        if benchmarks.matches.len() == benchmarks.rows {
+            return Err(RunError::BadInput(format!(
+                "{}: every row matches tasks or files of benchmarks ({}), so there is nothing to publish; \
+                 --allow-contaminated publishes them, and the card says so",
+                self.folder.display(),
+                benchmarks.counts()
+            )));
+        }
+        report_left_out(&benchmarks, self.proof().is_some());
+        let mut temporary = tempfile::Builder::new();
+        let temporary = temporary.prefix("pybench-publish-").tempdir();
+        let temporary = temporary.map_err(RunError::io("temporary folder for the copy"))?;
+        let copy = temporary.path().join("dataset");
+        let left_out = benchmarks.matches.iter().map(|found| found.row).collect();
+        let rows = (benchmarks.rows, &left_out);
+        without_rows(&self.folder, &copy, "pybench publish", rows)?;
+        let mut clean = Self::read(&copy, scrubber)?;
+        clean.card = card::with_origin(&clean.card, &self.card);
+        clean.scan.benchmarks = benchmarks;
+        Ok((clean, temporary))
+    }
+
+    fn into_package(
+        self,
+        repo: Option<&str>,
+        temporary: Option<TempDir>,
+    ) -> Result<Package, RunError> {
+        let title = card::title(&self.card).unwrap_or("dataset").to_owned();
+        let mut package = Package::new(Kind::Dataset, title, owns).keeping(temporary);
+        for (path, file) in self.shards.iter().chain(&self.files) {
+            package.file(path, file)?;
+        }
+        if let Some(proof) = self.proof() {
+            package.file("proof.json", &proof)?;
+        }
+        let plots = plots(&self.folder)?;
+        for (name, svg) in &plots {
+            package.bytes(&format!("plots/{name}"), svg.clone())?;
+        }
+        for (number, lines) in (1..).zip(&self.scan.traces) {
+            package.bytes(&format!("traces/session-{number:06}.jsonl"), lines.clone())?;
+        }
+        let extra = ExtraFiles {
+            plots: plots.iter().map(|(name, _)| *name).collect(),
+            sessions: self.scan.traces.len(),
+        };
+        package.notes = self.scan.notes(&self.card);
+        package.with_card(super::card::dataset(&self.card, repo, &extra))
+    }
+}
+
+/// Name the rows that are left out.
+fn report_left_out(benchmarks: &BenchmarkMatches, has_proof: bool) {
+    tracing::warn!(
+        "{} of {} rows match tasks or files of benchmarks ({}) and are left out; --allow-contaminated publishes them",
+        benchmarks.matches.len(),
+        benchmarks.rows,
+        benchmarks.counts()
+    );
+    for line in benchmarks.lines() {
+        tracing::warn!("{line}");
+    }
+    if has_proof {
+        tracing::warn!(
+            "proof.json is of all rows and is left out too; to publish one, write the other rows with `{} dataset \
+             decontaminate` and verify them",
+            invocation()
+        );
+    }
 }
 
 /// Whether this program manages a path in dataset repositories.
@@ -207,8 +304,10 @@ impl RowScan {
                 invocation()
             ));
         }
-        let warning = self.benchmarks.warning();
-        notes.extend(warning.map(|warning| format!("warning: {warning}")));
+        if self.benchmarks.action != MatchAction::Dropped {
+            let warning = self.benchmarks.warning();
+            notes.extend(warning.map(|warning| format!("warning: {warning}")));
+        }
         notes
     }
 }
@@ -249,19 +348,6 @@ fn scan_rows(
         traces,
         benchmarks: search.finish(&files),
     })
-}
-
-/// Rows that match benchmarks prevent publication, unless the user allows them.
-fn refuse_benchmarks(folder: &Path, found: &BenchmarkMatches, problems: &mut Problems) {
-    let Some(warning) = found.warning() else {
-        return;
-    };
-    let (pybench, dataset) = (invocation(), run_argument(folder));
-    let rows = found.lines().join("\n    ");
-    problems.add(format!(
-        "{warning}; remove them with `{pybench} dataset decontaminate {dataset} --out DIR`, or add --allow-contaminated, \
-         which the card will say:\n    {rows}"
-    ));
 }
 
 /// Search what the rows do not show: other columns and the footers of the shards.

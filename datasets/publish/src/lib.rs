@@ -41,7 +41,7 @@ pub struct PublishArgs {
     /// Create a new repository as public, and allow writing to a public repository
     #[arg(long)]
     pub public: bool,
-    /// Publish a dataset with rows that match tasks or files of benchmarks; its card says so
+    /// Also publish rows that match tasks or files of benchmarks, which are left out otherwise; the card says so
     #[arg(long)]
     pub allow_contaminated: bool,
     /// First line of the commit message

@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use pybench_run::RunError;
+use tempfile::TempDir;
 
 use pybench_hub::{Kind, UploadFile};
 
@@ -26,6 +28,8 @@ pub struct Package {
     /// Whether this program manages a path in the repository. Managed files that are not in the package are deleted
     /// from the repository; other files are never deleted.
     pub owns: fn(&str) -> bool,
+    /// A temporary folder with some of the files, which is deleted with the package.
+    _temporary: Option<Arc<TempDir>>,
 }
 
 impl Package {
@@ -37,7 +41,14 @@ impl Package {
             card: String::new(),
             notes: Vec::new(),
             owns,
+            _temporary: None,
         }
+    }
+
+    /// Keep this folder until the files are sent.
+    pub(super) fn keeping(mut self, temporary: Option<TempDir>) -> Self {
+        self._temporary = temporary.map(Arc::new);
+        self
     }
 
     /// Add a local file.

@@ -192,7 +192,7 @@ pub struct BenchmarkMatches {
 impl Default for BenchmarkSearch {
     fn default() -> Self {
         Self {
-            index: fingerprints::known(),
+            index: KNOWN.for_another_dataset(),
             rows: 0,
             suspects: Vec::new(),
         }

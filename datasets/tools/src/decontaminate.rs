@@ -14,7 +14,7 @@ use pybench_types::trajectory::Role;
 use serde::Serialize;
 
 use super::table_cache::TableCache;
-use super::{FromArgs, ToArgs, benchmark, copy_rows, derived_card, to_run_error, write_report};
+use super::{FromArgs, ToArgs, benchmark, to_run_error, without_rows, write_report};
 
 /// Maximum number of hits of a row, unless more of them contaminate it.
 const MAX_HITS: usize = 10;
@@ -132,16 +132,9 @@ pub(super) fn run(args: &DecontaminateArgs) -> Result<String, RunError> {
                 against.join(" ")
             ),
         };
-        let kept = found.rows - found.contaminated;
-        let info = derived_card(&from, &command, found.rows, kept);
-        let out_rows: std::collections::HashSet<usize> = found
-            .verdicts
-            .iter()
-            .filter(|verdict| verdict.contaminated)
-            .map(|verdict| verdict.row)
-            .collect();
-        let keep = |row: usize, _: &Row| !out_rows.contains(&row);
-        text += &copy_rows(&from, out, &info, keep)?;
+        let contaminated = found.verdicts.iter().filter(|verdict| verdict.contaminated);
+        let left_out = contaminated.map(|verdict| verdict.row).collect();
+        text += &without_rows(&from, out, &command, (found.rows, &left_out))?;
     }
     Ok(text)
 }

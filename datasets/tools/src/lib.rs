@@ -8,6 +8,7 @@ mod formats;
 mod select;
 mod table_cache;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use pybench_datasets::card::CardInfo;
@@ -44,7 +45,7 @@ pub enum DatasetCommand {
     ///
     /// Rows are recognized by identical files, by tables, and by n-grams of query and answer. Without --against, they are
     /// compared with PyBench, WikiTableQuestions, InfiAgent DA-Dev, QRData, M3ToolEval, MINT, HumanEval,
-    /// MBPP and GSM8K.
+    /// MBPP, GSM8K and MMLU.
     Decontaminate(decontaminate::DecontaminateArgs),
     /// Write hashes of a benchmark's tasks and files, against which others can compare without having them
     Fingerprint(decontaminate::FingerprintArgs),
@@ -190,6 +191,21 @@ fn copy_rows(
     let (settings, files) = (ShardSettings::default(), file_search(from)?);
     let written = rewrite(from, to, keep, &settings, info, &files).map_err(to_run_error)?;
     Ok(format!("{}: {}\n", to.display(), written.digest))
+}
+
+/// Writes a copy of a dataset with `rows` rows without those in `left_out`, which are numbered from 0, and returns a line with
+/// the folder and its digest. The card of the copy names the command that made it.
+///
+/// # Errors
+/// Invalid shards; errors of the disk.
+pub fn without_rows(
+    from: &Path,
+    to: &Path,
+    command: &str,
+    (rows, left_out): (usize, &HashSet<usize>),
+) -> Result<String, RunError> {
+    let info = derived_card(from, command, rows, rows - left_out.len());
+    copy_rows(from, to, &info, |row, _| !left_out.contains(&row))
 }
 
 /// Compares the input files of a dataset with the known benchmarks.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use pybench_checks::selection::{Selection, TrajectoryFeatures, select};
 use pybench_run::artifacts::stage::{GRADE, ROLLOUT};
-use pybench_run::benchmark_tasks;
+use pybench_run::left_out_tasks;
 use pybench_run::{
     FailureKind, Goal, Grade, Journal, Recipe, RunError, StageSummary, UnitFailure, UnitState,
 };
@@ -76,7 +76,7 @@ impl KnownOutcomes {
     /// # Errors
     /// The journal cannot be read.
     pub fn read_uncounted(&mut self, journal: &Journal, recipe: &Recipe) -> Result<(), RunError> {
-        self.uncounted = benchmark_tasks::uncounted(journal, recipe)?;
+        self.uncounted = left_out_tasks::uncounted(journal, recipe)?;
         Ok(())
     }
 

@@ -21,6 +21,7 @@ use pybench_run::{
 use pybench_types::text::shell_word;
 
 use super::agent::config::UpstreamConfig;
+use super::audit_page;
 use super::inspect_export::{self, ExportArgs};
 use super::judge_and_report::{self, REPORT};
 use super::record::Evaluation;
@@ -199,6 +200,9 @@ pub struct AuditArgs {
     /// Write the results to this file as a Markdown table
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+    /// Write the page of the whole benchmark, docs/suite-audits/SUITE.md in the project
+    #[arg(long, conflicts_with_all = ["quick", "tasks", "max_tasks", "regenerate"])]
+    pub write: bool,
 }
 
 /// Runs the command and returns the exit code of the process.
@@ -381,7 +385,11 @@ fn executor_options(common: &CommonArgs, base: ExecutorOptions) -> ExecutorOptio
 }
 
 async fn run_audit(args: &AuditArgs, process: &Process) -> Result<(), RunError> {
-    let (suite, env) = open_suite_env(&args.common, "eval-audit", process)?;
+    let name = match args.common.suite.as_deref() {
+        None => "eval-audit".to_owned(),
+        Some(suite) => format!("audit-{suite}"),
+    };
+    let (suite, env) = open_suite_env(&args.common, &name, process)?;
     let options = AuditOptions {
         selection: Selection {
             tasks: args.common.tasks.clone(),
@@ -398,6 +406,11 @@ async fn run_audit(args: &AuditArgs, process: &Process) -> Result<(), RunError> 
     }
     if let Some(path) = &args.markdown {
         write_file(path, &format!("{}\n\n{}", audit.summary, audit.markdown))?;
+    }
+    if args.write {
+        let page = audit_page::render(suite.name(), suite.origin(), &audit);
+        let root = project_root(Path::new(".")).unwrap_or_default();
+        write_file(&root.join(audit_page::path(suite.name())), &page)?;
     }
     process.progress.suspend(|| println!("{}", audit.summary));
     for (task, problem) in &audit.problems {

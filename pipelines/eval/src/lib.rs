@@ -5,6 +5,7 @@
 //! [`report`] and [`card`] read records and turn them into statistics, judge verdicts, a report and model cards.
 
 pub mod agent;
+mod audit_page;
 pub mod card;
 pub mod command;
 pub mod contamination;

@@ -22,7 +22,7 @@ use pybench_checks::selection::{TrajectoryFeatures, select};
 use pybench_interpreter::Interpreter;
 use pybench_run::artifacts::stage::{GRADE, ROLLOUT};
 use pybench_run::artifacts::{Index, TASKS, TRAJECTORIES, VERDICTS};
-use pybench_run::benchmark_tasks;
+use pybench_run::left_out_tasks;
 use pybench_run::{
     ContentStore, Failure, FailureKind, Filter, FoldedLog, Items, Journal, RunContext, RunError,
     RunFolder, Stage, StageSummary, UnitState,
@@ -178,7 +178,7 @@ pub fn stage(context: &RunContext) -> Result<Arc<dyn Stage>, RunError> {
 pub fn write(context: &RunContext, graded: &[(&TrajectoryFeatures, bool)]) -> Result<(), RunError> {
     let (folder, recipe) = (&context.folder, &context.recipe);
     let journal = folder.journal();
-    let uncounted = benchmark_tasks::uncounted(journal, recipe)?;
+    let uncounted = left_out_tasks::uncounted(journal, recipe)?;
     let graded_attempts = graded.iter().copied();
     let selection = select(&recipe.grade, &recipe.goal, &uncounted, graded_attempts);
     let mut summary = VerdictSummary::new(graded);

@@ -261,9 +261,39 @@ impl AcceptedRows {
         &self,
         matches: &BenchmarkMatches,
     ) -> Result<BTreeSet<Digest>, RunError> {
-        let rows = matches.matches.iter().map(|found| self.rows[found.row]);
-        rows.map(|row| Ok(self.tasks.read(row.task as usize)?.id))
+        self.tasks_of(matches.matches.iter().map(|found| found.row))
+    }
+
+    /// The tasks of the rows with these numbers.
+    ///
+    /// # Errors
+    /// An artifact is invalid.
+    pub(crate) fn tasks_of(
+        &self,
+        rows: impl Iterator<Item = usize>,
+    ) -> Result<BTreeSet<Digest>, RunError> {
+        rows.map(|row| Ok(self.tasks.read(self.rows[row].task as usize)?.id))
             .collect()
+    }
+
+    /// Leaves out the rows of these tasks, and returns how many there are.
+    ///
+    /// # Errors
+    /// An artifact is invalid.
+    pub(crate) fn drop_tasks(&mut self, tasks: &BTreeSet<Digest>) -> Result<usize, RunError> {
+        if tasks.is_empty() {
+            return Ok(0);
+        }
+        let mut kept = Vec::new();
+        for row in &self.rows {
+            let task = self.tasks.read(row.task as usize)?;
+            if !tasks.contains(&task.id) {
+                kept.push(*row);
+            }
+        }
+        let left_out = self.rows.len() - kept.len();
+        self.rows = kept;
+        Ok(left_out)
     }
 
     /// Leaves out the rows that match.
@@ -318,7 +348,7 @@ fn count_attempt(of_task: &mut Attempts, origin: &Origin, verdict: &Verdict) {
     }
 }
 
-impl RowSource for AcceptedRows {
+impl RowSource for &AcceptedRows {
     fn len(&self) -> usize {
         self.rows.len()
     }

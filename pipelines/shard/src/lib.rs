@@ -3,6 +3,7 @@
 mod accepted;
 mod publishable;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,8 +23,9 @@ use pybench_run::artifacts::stage::SHARD;
 use pybench_run::local::StageClock;
 use pybench_run::project::invocation;
 use pybench_run::run_selection::run_argument;
-use pybench_run::{ModelChoice, Recipe, RunContext, RunError, RunFolder, benchmark_tasks};
+use pybench_run::{ModelChoice, Recipe, RunContext, RunError, RunFolder, left_out_tasks};
 use pybench_types::human_edit::HUMAN_EDITED;
+use pybench_types::id::Digest;
 
 /// For `--help`.
 pub const ABOUT: &str = "Write the accepted trajectories of a run as a dataset";
@@ -41,25 +43,31 @@ pub const HUMAN_PREFERENCES: &str = "human-preferences";
 ///
 /// # Errors
 /// [`RunError::Incomplete`], after everything is written, if fewer trajectories were accepted than the recipe
-/// requests, not counting those that match benchmarks and are left out; errors of the disk.
+/// requests, not counting those that match benchmarks and are left out, nor, toward a goal, those that the split drops; errors
+/// of the disk.
 pub async fn run(context: &RunContext) -> Result<(), RunError> {
     let clock = StageClock::start(context.folder.clone(), SHARD)?;
     let (folder, recipe) = (context.folder.clone(), context.recipe.clone());
     let written = tokio::task::spawn_blocking(move || write(&folder, &recipe)).await;
-    let written =
+    let (written, dropped) =
         written.map_err(|error| RunError::io("shard")(std::io::Error::other(error)))??;
     let journal = context.folder.journal();
     journal.set_metadata("train_rows", &written.train.rows.into())?;
     journal.set_metadata("test_rows", &written.test.rows.into())?;
-    let dropped = written.split.count(Assignment::Dropped);
-    journal.set_metadata("dropped_rows", &dropped.into())?;
+    journal.set_metadata("dropped_rows", &dropped.rows.into())?;
     journal.set_metadata("scrubbed", &serde_json::to_value(&written.scrub)?)?;
     log_scrubbing(&written);
     report_contamination(&context.folder, &written.benchmarks)?;
     clock.save()?;
-    let recipe = &context.recipe;
-    let requested = recipe.goal.accept.unwrap_or(0).max(recipe.grade.at_least);
-    check_row_count(&context.folder, requested, &written)
+    check_row_count(context, &written, dropped)
+}
+
+/// Rows that are in no split because parts of them are held out.
+struct DroppedRows {
+    /// Number of rows, those of earlier datasets of this run included.
+    rows: usize,
+    /// Tasks of the rows that this split dropped.
+    tasks: BTreeSet<Digest>,
 }
 
 /// Names the rows that match benchmarks.
@@ -110,13 +118,24 @@ fn log_scrubbing(written: &WrittenDataset) {
     }
 }
 
+/// Refuses a dataset with fewer rows than the recipe requests. Rows that a split drops do not count toward a goal; their tasks
+/// are recorded, so that attempts at others can replace them.
 fn check_row_count(
-    folder: &RunFolder,
-    requested: usize,
+    context: &RunContext,
     written: &WrittenDataset,
+    dropped: DroppedRows,
 ) -> Result<(), RunError> {
-    let accepted = written.split.assignments.len();
+    let (folder, recipe) = (&context.folder, &context.recipe);
+    let requested = recipe.goal.accept.unwrap_or(0).max(recipe.grade.at_least);
+    let in_dataset = written.split.assignments.len();
+    let accepted = match recipe.goal.accept {
+        Some(_) => in_dataset - written.split.count(Assignment::Dropped),
+        None => in_dataset,
+    };
     if accepted < requested {
+        if recipe.goal.accept.is_some() && !dropped.tasks.is_empty() {
+            left_out_tasks::add_dropped(folder.journal(), recipe, dropped.tasks)?;
+        }
         let (pybench, run) = (invocation(), run_argument(folder.root()));
         let left_out = match written.benchmarks.action {
             MatchAction::Dropped => written.benchmarks.matches.len(),
@@ -126,8 +145,12 @@ fn check_row_count(
             0 => String::new(),
             count => format!(", beside {count} that match benchmarks and are left out"),
         };
+        let without_split = match (recipe.goal.accept, dropped.rows) {
+            (None, _) | (_, 0) => String::new(),
+            (Some(_), count) => format!(", beside {count} that the split drops"),
+        };
         return Err(RunError::Incomplete(format!(
-            "{accepted} trajectories were accepted{matching}, but the recipe requests {requested}; `{pybench} status {run}` \
+            "{accepted} trajectories were accepted{matching}{without_split}, but the recipe requests {requested}; `{pybench} status {run}` \
              shows why the others were rejected; to write more tasks, start a new run with `--set \
              query.tasks=N --run NAME`"
         )));
@@ -135,7 +158,10 @@ fn check_row_count(
     Ok(())
 }
 
-fn write(folder: &Arc<RunFolder>, recipe: &Recipe) -> Result<WrittenDataset, RunError> {
+fn write(
+    folder: &Arc<RunFolder>,
+    recipe: &Recipe,
+) -> Result<(WrittenDataset, DroppedRows), RunError> {
     let (mut rows, scrubber) = (AcceptedRows::read(folder, recipe)?, Scrubber::of_machine());
     let files = FileSearch::new(&[folder.root().join("files")], pybench_profile::content)?;
     let mut benchmarks = rows.compare(&files)?;
@@ -147,10 +173,14 @@ fn write(folder: &Arc<RunFolder>, recipe: &Recipe) -> Result<WrittenDataset, Run
         false => MatchAction::Dropped,
     };
     if benchmarks.action == MatchAction::Dropped {
-        benchmark_tasks::add(folder.journal(), rows.matching_tasks(&benchmarks)?)?;
+        left_out_tasks::add_matching(folder.journal(), rows.matching_tasks(&benchmarks)?)?;
         rows.drop_matching(&benchmarks);
     }
-    let about = about(folder, recipe, &rows, benchmarks)?;
+    let dropped_before = match recipe.goal.accept {
+        Some(_) => rows.drop_tasks(&left_out_tasks::dropped(folder.journal(), recipe)?)?,
+        None => 0,
+    };
+    let about = about(folder, recipe, &rows, benchmarks, dropped_before)?;
     let split = SplitSettings {
         test_fraction: recipe.shard.test_fraction,
         held_out_templates: recipe.shard.held_out_templates,
@@ -165,13 +195,21 @@ fn write(folder: &Arc<RunFolder>, recipe: &Recipe) -> Result<WrittenDataset, Run
     };
     let written = dataset::write_with(
         &folder.root().join(DATASET),
-        rows,
+        &rows,
         (&split, &shards),
         &about,
         &scrubber,
         Some(folder.store()),
     );
-    written.map_err(run_error)
+    let written = written.map_err(run_error)?;
+    let assignments = written.split.assignments.iter().enumerate();
+    let dropped = assignments.filter(|(_, of_row)| **of_row == Assignment::Dropped);
+    let tasks = rows.tasks_of(dropped.map(|(row, _)| row))?;
+    let dropped = DroppedRows {
+        rows: dropped_before + written.split.count(Assignment::Dropped),
+        tasks,
+    };
+    Ok((written, dropped))
 }
 
 /// Writes the preference pairs of people as JSON and as Parquet, or deletes the files if there are none.
@@ -202,6 +240,7 @@ fn about(
     recipe: &Recipe,
     rows: &AcceptedRows,
     benchmarks: BenchmarkMatches,
+    dropped_before: usize,
 ) -> Result<CardInfo, RunError> {
     let mut files = 0;
     for file in FILES.read(folder.root())? {
@@ -211,8 +250,14 @@ fn about(
     let counts = rows.counts();
     let step = |name: &str, count: usize| (name.to_owned(), count as u64);
     let edited = (counts.edited > 0).then(|| step("edited by people", counts.edited));
-    let kept = step("without benchmark tasks", rows.len());
-    let dropped_any = benchmarks.action == MatchAction::Dropped && !benchmarks.matches.is_empty();
+    let matching = match benchmarks.action {
+        MatchAction::Dropped => benchmarks.matches.len(),
+        MatchAction::Allowed | MatchAction::Reported => 0,
+    };
+    let clean = rows.len() + dropped_before;
+    let without_matching = (matching > 0).then(|| step("without benchmark tasks", clean));
+    let without_dropped = (dropped_before > 0)
+        .then(|| step("without rows that an earlier split dropped", rows.len()));
     Ok(CardInfo {
         title: format!("pybench {}", recipe.name),
         teacher: match counts.edited {
@@ -233,7 +278,8 @@ fn about(
         ]
         .into_iter()
         .chain(edited)
-        .chain(dropped_any.then_some(kept))
+        .chain(without_matching)
+        .chain(without_dropped)
         .collect(),
         rejected: counts.rejected.clone().into_iter().collect(),
         faults: match counts.faults.planted {

@@ -15,7 +15,7 @@ use pybench_interpreter::make_environment;
 use pybench_net::pypi::find_uv;
 use pybench_run::project::invocation;
 use pybench_run::run_selection::{RunSelection, recommend, run_argument, stage_command};
-use pybench_run::{Journal, Mode, ModelChoice, RunContext, RunError, benchmark_tasks};
+use pybench_run::{Journal, Mode, ModelChoice, RunContext, RunError, left_out_tasks};
 use serde_json::json;
 
 use crate::status::{Funnel, StageStatus};
@@ -91,20 +91,27 @@ async fn with_queue(context: &RunContext) -> Result<RunContext, RunError> {
     })
 }
 
-/// Writes the dataset and the report. Returns `false`, without a report, if the goal is missed because the dataset leaves out
-/// rows that match benchmarks: other attempts are to be made.
+/// Writes the dataset and the report. Returns `false`, without a report, if the goal is missed because rows that match
+/// benchmarks, or that the split drops, are not in the dataset: other attempts are to be made.
 ///
 /// # Errors
 /// As [`run`].
 async fn write_dataset(context: &RunContext) -> Result<bool, RunError> {
     let journal = context.folder.journal();
-    let known = benchmark_tasks::read(journal)?.len();
+    let left_out = || -> Result<[usize; 2], RunError> {
+        let matching = left_out_tasks::matching(journal)?;
+        let dropped = left_out_tasks::dropped(journal, &context.recipe)?;
+        Ok([matching.len(), dropped.len()])
+    };
+    let known = left_out()?;
     let sharded = shard::run(context).await;
-    let found = benchmark_tasks::read(journal)?.len() - known;
+    let [matching, dropped] = left_out()?;
+    let (matching, dropped) = (matching - known[0], dropped - known[1]);
     let is_short = matches!(sharded, Err(RunError::Incomplete(_)));
-    if is_short && found > 0 && context.recipe.goal.accept.is_some() {
+    if is_short && matching + dropped > 0 && context.recipe.goal.accept.is_some() {
         tracing::info!(
-            "{found} more tasks match benchmarks; attempts at other tasks replace the rows that are left out"
+            "{matching} more tasks match benchmarks, and the split drops the rows of {dropped} more; attempts at other \
+             tasks replace the rows that are left out"
         );
         return Ok(false);
     }

@@ -2,7 +2,6 @@
 
 mod artifact_names;
 pub mod artifacts;
-pub mod benchmark_tasks;
 mod blocking;
 mod boot_clock;
 pub mod cli;
@@ -19,6 +18,7 @@ pub mod human_edits;
 mod in_flight;
 mod interrupt;
 mod journal;
+pub mod left_out_tasks;
 pub mod local;
 pub mod log;
 pub mod observer;

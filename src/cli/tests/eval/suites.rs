@@ -120,8 +120,13 @@ fn the_audit_names_the_tasks_that_fail_it() {
         "\"a\"\n",
     )
     .unwrap();
-    let output = eval(folder.path(), &suite);
+    let output = eval(folder.path(), &[&suite[..], &["--write"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = folder
+        .path()
+        .join("docs/suite-audits/wikitablequestions.md");
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("\n| all | 3 | 3 / 3 |"), "{page}");
     let summary = text(&output.stdout);
     assert!(
         summary.contains("3 of 3 references pass `strict`, 3 pass `upstream`"),

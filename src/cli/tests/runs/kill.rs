@@ -20,8 +20,10 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::Signal;
 
-/// Kills of one run of this test; `SOAK_KILLS` names another number. The moments are random.
-const KILLS: u32 = 8;
+/// Signals in each test; `just soak` sends more (`SOAK_KILLS`). The moments are random.
+const KILLS: u32 = 4;
+/// Signals in the test of a goal.
+const GOAL_KILLS: u32 = 3;
 const TASKS: usize = 8;
 
 /// What may end a run, in this order. Half of the signals cannot be noticed.
@@ -125,16 +127,20 @@ fn repeated(server: &Endpoint) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_change_nothing_and_cost_nothing() {
     let kills = std::env::var("SOAK_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
-    survives_kills("concurrency = 2", Duration::from_millis(60), kills).await;
+    let delay = Duration::from_millis(60);
+    survives_kills("concurrency = 2", delay, kills, &SIGNALS).await;
 }
 
 /// As many trajectories in flight as the endpoint takes, most of them waiting for a reply.
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_with_many_in_flight_cost_nothing() {
-    survives_kills("concurrency = 0", Duration::from_millis(500), KILLS / 2).await;
+    // The signals that the other test does not send.
+    let signals = &SIGNALS[KILLS as usize..];
+    let delay = Duration::from_millis(500);
+    survives_kills("concurrency = 0", delay, KILLS, signals).await;
 }
 
-async fn survives_kills(rollout: &str, delay: Duration, wanted: u32) {
+async fn survives_kills(rollout: &str, delay: Duration, wanted: u32, signals: &[Signal]) {
     if !interpreter_is_here() {
         return;
     }
@@ -159,17 +165,11 @@ async fn survives_kills(rollout: &str, delay: Duration, wanted: u32) {
     assert_eq!(expected.keys().filter(|path| shards(path)).count(), 2);
     assert_eq!(repeated(&server), 0);
     let asked = server.calls().len();
-    let private = new_run();
-    assert!(start_with_umask(&private).wait().unwrap().success());
-    assert!(
-        dataset(&private) == expected,
-        "the umask changes the dataset"
-    );
 
     let seed = rand::random::<u64>();
     eprintln!("seed of the moments: {seed}; an undisturbed run took {whole:?}");
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut signals = SIGNALS.into_iter().cycle();
+    let mut signals = signals.iter().copied().cycle();
     let (mut kills, mut in_flight) = (0, 0);
     while kills < wanted {
         let fixture = new_run();
@@ -229,7 +229,10 @@ async fn a_goal_is_reached_exactly_over_kills_and_to_the_cent() {
     let strong = expert_endpoint(tasks.clone(), delay).await;
     let rollout = "concurrency = 2\nsamples = 2";
     let text = recipe(&openai(&weak.base_url(), PRICED), rollout);
-    let text = text.replace("tasks = 8", "tasks = 12");
+    // Rows that the split drops would not count toward the goal.
+    let text = text
+        .replace("tasks = 8", "tasks = 12")
+        .replace("held_out_templates = 1", "held_out_templates = 0");
     let text = format!(
         "{text}\n[goal]\naccept = {ROWS}\nenough = 1\n\n[budget]\nusd = 1.0\n\n[[escalation]]\nkind = 'openai'\n\
          model = 'strong'\nbase_url = '{}'\nprice = {{ prompt = 1.0, completion = 1.0 }}\n",
@@ -262,17 +265,23 @@ async fn a_goal_is_reached_exactly_over_kills_and_to_the_cent() {
     let (before, paid) = (calls(), undisturbed.spent().calls);
     assert!(start(&undisturbed).wait().unwrap().success());
     assert_eq!((calls(), dataset(&undisturbed) == expected), (before, true));
+    let private = RunFixture::bare(&text);
+    assert!(start_with_umask(&private).wait().unwrap().success());
+    assert!(
+        dataset(&private) == expected,
+        "the umask changes the dataset"
+    );
 
     let seed = rand::random::<u64>();
     eprintln!("seed of the moments: {seed}; an undisturbed run took {whole:?}, {tries} tries");
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut signals = SIGNALS.into_iter().cycle();
     let mut kills = 0;
-    while kills < 5 {
+    while kills < GOAL_KILLS {
         let fixture = RunFixture::bare(&text);
         weak.forget();
         strong.forget();
-        kills += run_killed(&fixture, 5 - kills, whole, &mut signals, &mut rng);
+        kills += run_killed(&fixture, GOAL_KILLS - kills, whole, &mut signals, &mut rng);
         assert_eq!(accepted(&fixture), ROWS);
         assert!(
             dataset(&fixture) == expected,

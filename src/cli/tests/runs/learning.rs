@@ -176,30 +176,6 @@ fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
 const LOOP: &str = "rounds = 2\ntrain = 'train.toml'\nheld_out = 0.3";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_loop_whose_journals_are_in_postgresql_gives_the_same_bytes() {
-    let Some(profile) = postgres::profile().filter(|_| interpreter_is_here()) else {
-        return;
-    };
-    let tasks = Arc::new(OnceLock::new());
-    let server = student(tasks.clone()).await;
-    let local = Project::new(&server, LOOP);
-    local.write_tasks(&tasks);
-    let output = local.output("loop", &["t.toml"]);
-    assert_eq!(code(&output), Some(0), "{output:?}");
-
-    let remote = Project::new(&server, LOOP);
-    let profile = profile.to_str().unwrap();
-    let output = remote.output("loop", &["t.toml", "--profile", profile]);
-    assert_eq!(code(&output), Some(0), "{output:?}");
-    assert!(remote.results() == local.results(), "other results");
-    for run in ["t", "t-round-1", "t-round-1-eval", "t-round-2"] {
-        let folder = remote.0.path("data/runs").join(run);
-        assert!(folder.join("journal.toml").is_file(), "{run}");
-        assert!(!folder.join("journal.sqlite").exists(), "{run}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_student_is_corrected_trained_and_measured() {
     if !interpreter_is_here() {
         return;
@@ -404,8 +380,25 @@ fn check_rows(rows: &[Row], played: &Value) {
     }
 }
 
+/// A loop whose journals are in PostgreSQL has these results.
+fn check_in_postgresql(server: &Endpoint, expected: &BTreeMap<PathBuf, Vec<u8>>) {
+    let Some(profile) = postgres::profile() else {
+        return;
+    };
+    let remote = Project::new(server, LOOP);
+    let profile = profile.to_str().unwrap();
+    let output = remote.output("loop", &["t.toml", "--profile", profile]);
+    assert_eq!(code(&output), Some(0), "{output:?}");
+    assert!(remote.results() == *expected, "other results");
+    for run in ["t", "t-round-1", "t-round-1-eval", "t-round-2"] {
+        let folder = remote.0.path("data/runs").join(run);
+        assert!(folder.join("journal.toml").is_file(), "{run}");
+        assert!(!folder.join("journal.sqlite").exists(), "{run}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn kills_change_nothing_of_a_loop() {
+async fn neither_kills_nor_postgresql_change_a_loop() {
     if !interpreter_is_here() {
         return;
     }
@@ -417,13 +410,14 @@ async fn kills_change_nothing_of_a_loop() {
     assert!(undisturbed.start().wait().unwrap().success());
     let whole = begun.elapsed();
     let expected = undisturbed.results();
+    check_in_postgresql(&server, &expected);
 
     let seed = rand::random::<u64>();
     eprintln!("seed of the moments: {seed}; an undisturbed loop took {whole:?}");
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let killed = Project::new(&server, LOOP);
     let mut kills = 0;
-    for _ in 0..4 {
+    for _ in 0..2 {
         let moment = whole.mul_f64(rng.random_range(0.05..0.6));
         match kill_after(killed.start(), moment) {
             Some(status) => {

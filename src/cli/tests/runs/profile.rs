@@ -97,7 +97,7 @@ async fn a_journal_in_postgresql_gives_the_same_bytes_over_kills() {
     let killed = new_run();
     server.forget();
     let mut kills = 0;
-    for part in [0.2, 0.4, 0.5, 0.6, 0.8] {
+    for part in [0.3, 0.5, 0.7] {
         let mut command = in_profile(&killed, &profile);
         let child = command.process_group(0).spawn().unwrap();
         match kill_after(child, whole.mul_f64(part)) {

@@ -127,14 +127,41 @@ pub(crate) fn assert_nothing_is_left(fixture: &RunFixture) {
     }
 }
 
+/// Number of workers that have units.
+fn busy_workers(fixture: &RunFixture) -> usize {
+    if !fixture.folder().join("tasks.jsonl").exists() {
+        return 0;
+    }
+    let journal = Journal::read_run(&fixture.folder()).unwrap();
+    let members = pybench_run::shared::Member::all(&journal).unwrap();
+    members.iter().filter(|member| member.units > 0).count()
+}
+
+/// Starts a worker of another version: a copy of the program with one more byte.
+fn start_stranger(settings: &Path, fixture: &RunFixture, profile: &Path) -> Child {
+    // A child makes the copy, so that no file that is to be executed is open for writing here.
+    let other = settings.join("pybench");
+    let copied = Command::new("sh")
+        .args(["-c", "cp \"$1\" \"$2\" && printf x >>\"$2\"", "sh", PYBENCH])
+        .arg(&other)
+        .status()
+        .unwrap();
+    assert!(copied.success());
+    let mut program = Command::new(&other);
+    program.arg("worker");
+    let mut stranger = worker_of(program, fixture, profile);
+    stranger.stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Three workers, of which one is drained, and a stranger that takes nothing. One run, because each takes long.
 #[tokio::test(flavor = "multi_thread")]
-async fn three_workers_give_the_same_bytes() {
+async fn workers_that_come_and_go_give_the_same_bytes() {
     let settings = tempfile::tempdir().unwrap();
     let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
         return;
     };
     let tasks = Arc::new(OnceLock::new());
-    let server = expert_endpoint(tasks.clone(), Duration::from_millis(150)).await;
+    let server = expert_endpoint(tasks.clone(), Duration::from_millis(400)).await;
     let text = recipe(&openai(&server.base_url(), FREE), "");
     let (expected, asked) = local_run(&server, &tasks, &text).await;
 
@@ -143,31 +170,47 @@ async fn three_workers_give_the_same_bytes() {
     let mut workers: Vec<Child> = (0..3)
         .map(|_| worker(&shared, &profile).spawn().unwrap())
         .collect();
-    let mut coordinator = coordinator(&shared, &profile).spawn().unwrap();
-    let mut seen = 0;
+    let stranger = start_stranger(settings.path(), &shared, &profile);
+    let mut coordinating = coordinator(&shared, &profile).spawn().unwrap();
+    let mut is_drained = false;
     let status = loop {
-        if let Some(status) = coordinator.try_wait().unwrap() {
+        if let Some(status) = coordinating.try_wait().unwrap() {
             break status;
         }
-        if shared.folder().join("tasks.jsonl").exists() {
-            let journal = Journal::read_run(&shared.folder()).unwrap();
-            let members = pybench_run::shared::Member::all(&journal).unwrap();
-            let busy = members.iter().filter(|member| member.units > 0);
-            seen = seen.max(busy.count());
+        if !is_drained && requests(&server) >= 4 && busy_workers(&shared) > 0 {
+            drain(&mut workers[0]);
+            server.answer_after(Duration::ZERO);
+            is_drained = true;
         }
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(50));
     };
     assert!(status.success(), "{status}");
+    assert!(is_drained, "the run was over before a worker was busy");
     assert!(dataset(&shared) == expected, "another dataset");
     assert_eq!(
         (server.calls().len(), requests(&server)),
         (asked, asked as u64),
-        "no call is repeated"
+        "a call is repeated"
     );
-    assert!(seen > 0, "no worker did anything");
-    for worker in &mut workers {
+    let spent = Journal::read_run(&shared.folder())
+        .unwrap()
+        .spent()
+        .unwrap();
+    assert_eq!((spent.calls, spent.uncertain), (asked as u64, 0));
+    for worker in &mut workers[1..] {
         drain(worker);
     }
+    let output = stranger.wait_with_output().unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(ExitCode::Conflict as i32),
+        "{output:?}"
+    );
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        errors.contains("takes no units") && errors.contains("another version of pybench"),
+        "{errors}"
+    );
     assert_nothing_is_left(&shared);
 }
 
@@ -248,7 +291,7 @@ fn wanted(output: &Output) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn eight_workers_keep_the_budget() {
+async fn four_workers_keep_the_budget() {
     let settings = tempfile::tempdir().unwrap();
     let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
         return;
@@ -270,7 +313,7 @@ async fn eight_workers_keep_the_budget() {
     // Half of the calls are affordable.
     let cap = reserved + asked as u64 * CALL / 2;
     let shared = RunFixture::bare(&text(cap));
-    let mut workers: Vec<Child> = (0..8)
+    let mut workers: Vec<Child> = (0..4)
         .map(|_| worker(&shared, &profile).spawn().unwrap())
         .collect();
     let mut command = coordinator(&shared, &profile);
@@ -302,46 +345,6 @@ async fn eight_workers_keep_the_budget() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_of_another_version_takes_nothing() {
-    let settings = tempfile::tempdir().unwrap();
-    let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
-        return;
-    };
-    let tasks = Arc::new(OnceLock::new());
-    let server = expert_endpoint(tasks.clone(), Duration::from_millis(300)).await;
-    let text = recipe(&openai(&server.base_url(), FREE), "");
-    let (expected, _) = local_run(&server, &tasks, &text).await;
-    // A child makes the copy, so that no file that is to be executed is open for writing here.
-    let other = settings.path().join("pybench");
-    let copied = Command::new("sh")
-        .args(["-c", "cp \"$1\" \"$2\" && printf x >>\"$2\"", "sh", PYBENCH])
-        .arg(&other)
-        .status()
-        .unwrap();
-    assert!(copied.success());
-
-    let shared = RunFixture::bare(&text);
-    let mut program = Command::new(&other);
-    program.arg("worker");
-    let mut stranger = worker_of(program, &shared, &profile);
-    let stranger = stranger.stderr(Stdio::piped()).spawn().unwrap();
-    let status = coordinator(&shared, &profile).status().unwrap();
-    assert!(status.success(), "{status}");
-    let output = stranger.wait_with_output().unwrap();
-    assert_eq!(
-        output.status.code(),
-        Some(ExitCode::Conflict as i32),
-        "{output:?}"
-    );
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        errors.contains("takes no units") && errors.contains("another version of pybench"),
-        "{errors}"
-    );
-    assert!(dataset(&shared) == expected, "another dataset");
-}
-
 #[test]
 fn a_worker_waits_for_its_run_and_ends_without_one() {
     let settings = tempfile::tempdir().unwrap();
@@ -367,51 +370,6 @@ fn a_worker_waits_for_its_run_and_ends_without_one() {
         errors.contains("in SQLite, which workers cannot join"),
         "{errors}"
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_drained_worker_gives_its_units_back_and_nothing_is_paid_twice() {
-    let settings = tempfile::tempdir().unwrap();
-    let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
-        return;
-    };
-    let tasks = Arc::new(OnceLock::new());
-    let server = expert_endpoint(tasks.clone(), Duration::from_millis(400)).await;
-    let text = recipe(&openai(&server.base_url(), FREE), "");
-    let (expected, asked) = local_run(&server, &tasks, &text).await;
-
-    let shared = RunFixture::bare(&text);
-    let mut workers: Vec<Child> = (0..2)
-        .map(|_| worker(&shared, &profile).spawn().unwrap())
-        .collect();
-    let mut coordinating = coordinator(&shared, &profile).spawn().unwrap();
-    let working = Instant::now();
-    while requests(&server) < 4 {
-        assert!(
-            working.elapsed() < Duration::from_secs(120),
-            "nothing begins"
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert!(
-        coordinating.try_wait().unwrap().is_none(),
-        "the run was over before the signal"
-    );
-    drain(&mut workers[0]);
-    server.answer_after(Duration::ZERO);
-    assert!(coordinating.wait().unwrap().success());
-    drain(&mut workers[1]);
-    assert!(dataset(&shared) == expected, "another dataset");
-    assert_eq!(
-        (server.calls().len(), requests(&server)),
-        (asked, asked as u64),
-        "a call is repeated"
-    );
-    let spent = Journal::read_run(&shared.folder())
-        .unwrap()
-        .spent()
-        .unwrap();
-    assert_eq!((spent.calls, spent.uncertain), (asked as u64, 0));
 }
 
 /// A worker with a profile, and without the folder of the run: what it needs comes from PostgreSQL and the bucket.

@@ -72,6 +72,20 @@ impl RunFixture {
         }
     }
 
+    /// A project of its own with the same files. No process may work on this one.
+    pub fn copy(&self) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let mut copy = Command::new("cp");
+        let from = self.root.path().join(".");
+        copy.arg("-a").arg(from).arg(root.path());
+        assert!(copy.status().unwrap().success());
+        Self {
+            root,
+            recipe: self.recipe.clone(),
+            tasks: self.tasks.clone(),
+        }
+    }
+
     /// One more file that may be crawled.
     pub fn add(&self, name: &str, bytes: &[u8]) {
         std::fs::write(self.path("files").join(name), bytes).unwrap();

@@ -224,7 +224,7 @@ fn references(suite: &AnswerSuite, total: &AuditRow, unscorable: &[String]) -> S
 fn wrong_answers(total: &AuditRow, outside: &[String], constants: &BestConstants) -> String {
     let mut text = format!(
         " Of {} answers of null agents, {} pass `strict` and {} `upstream`. Of {} wrong answers, {} and {}. The best \
-         constant answers found pass {} and {} tasks: `{}` and `{}`.",
+         constant answers found pass {} and {} tasks: {} and {}.",
         total.nulls,
         total.nulls_passing.strict,
         total.nulls_passing.upstream,
@@ -246,8 +246,12 @@ fn wrong_answers(total: &AuditRow, outside: &[String], constants: &BestConstants
     text
 }
 
+/// A short reply as it is. A long one may state many labels of the benchmark, which summaries do not repeat.
 fn shown(reply: &str) -> String {
-    pybench_types::text::cut(&reply.replace('\n', " "), 60)
+    match reply.chars().count() {
+        0..=40 => format!("`{}`", reply.replace('\n', " ")),
+        long => format!("a reply of {long} characters"),
+    }
 }
 
 fn markdown(rows: &BTreeMap<String, AuditRow>, total: &AuditRow) -> String {

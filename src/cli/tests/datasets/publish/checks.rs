@@ -7,7 +7,7 @@ use pybench_datasets::shards::ShardSettings;
 use pybench_run::ExitCode;
 use pybench_types::id::Digest;
 
-use crate::publish::fixture::DatasetFixture;
+use crate::publish::fixture::{DatasetFixture, REPO};
 use crate::publish::hub::Hub;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -21,14 +21,28 @@ async fn rows_of_a_benchmark_leave_only_when_they_are_allowed() {
     let name = rows[7].trajectory_id.short().to_owned();
     fixture.write(rows);
     let expected = "1 of 60 rows match tasks or files of benchmarks (PyBench 1)";
+    let sent = fixture.yes(&hub).succeeded();
     for words in [
-        expected,
-        "dataset decontaminate",
+        format!("{expected} and are left out").as_str(),
         "--allow-contaminated",
-        &name,
+        name.as_str(),
     ] {
-        fixture.yes(&hub).failed(ExitCode::BadInput, words);
+        assert!(sent.err.contains(words), "{words}: {}", sent.err);
     }
+    let first = hub.inside().files(REPO);
+    let card = std::str::from_utf8(&first["README.md"]).unwrap();
+    for words in [
+        "1 of them match tasks or files of a benchmark (PyBench 1) and were left out.",
+        format!("| `{name}` | pybench/").as_str(),
+        "| rows | 59 |",
+    ] {
+        assert!(card.contains(words), "{words}: {card}");
+    }
+    let is_shard = |path: &&String| path.starts_with("data/");
+    assert_eq!(first.keys().filter(is_shard).count(), 1, "59 rows");
+    fixture.yes(&hub).succeeded();
+    assert_eq!(hub.inside().files(REPO), first, "the same rows and card");
+
     let allowed = fixture.run(&hub, &["--repo", "o/n", "--allow-contaminated"]);
     let text = allowed.succeeded().out;
     for words in [

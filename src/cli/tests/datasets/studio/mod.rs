@@ -25,6 +25,7 @@ use reqwest::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, ORIGI
 use reqwest::{Client, RequestBuilder, Response, StatusCode, redirect};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tokio::sync::OnceCell;
 
 use crate::support::fixture::{RunFixture, code, interpreter_is_here, recipe};
 
@@ -127,11 +128,18 @@ fn environment_root() -> Option<PathBuf> {
     python.ancestors().nth(2).map(Path::to_owned)
 }
 
-/// A run of three tasks with its dataset; `None` where no session can be had.
+/// What [`run`] copies.
+static RUN: OnceCell<RunFixture> = OnceCell::const_new();
+
+/// A run of three tasks with its dataset; `None` where no session can be had. It is made once, and each test has a copy.
 async fn run() -> Option<RunFixture> {
     if !interpreter_is_here() {
         return None;
     }
+    Some(RUN.get_or_init(make_run).await.copy())
+}
+
+async fn make_run() -> RunFixture {
     let rest = "[shard]\nheld_out_templates = 0\n";
     let fixture = RunFixture::new(&recipe(3, "{ kind = 'expert' }", rest)).await;
     for stage in ["rollout", "grade", "shard"] {
@@ -139,7 +147,7 @@ async fn run() -> Option<RunFixture> {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(code(&output), Some(0), "{stage}: {stderr}");
     }
-    Some(fixture)
+    fixture
 }
 
 /// A trajectory of one turn.
