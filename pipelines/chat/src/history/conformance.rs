@@ -35,8 +35,11 @@ impl TestDatabase for Schema {
     }
 }
 
+/// What has to hold for each database.
+type Test = fn(&dyn TestDatabase);
+
 /// The tests, and names of schemas for them.
-const TESTS: [(&str, fn(&dyn TestDatabase)); 3] = [
+const TESTS: [(&str, Test); 3] = [
     ("chat_saved", what_is_saved_is_there_for_another_process),
     ("chat_found", conversations_are_found_by_their_first_digits),
     ("chat_limits", limits_hold_for_calls_that_did_not_end),

@@ -115,6 +115,7 @@ fn a_file_that_needs_options_is_shown_before_it_is_read() {
         make(&source, &crawled, seed, str::to_owned).unwrap()
     };
     let (mut seen, mut plain) = (BTreeSet::new(), 0);
+    let shown_rows = Regex::new(r"rows\[:(\d+)\]").unwrap();
     for Made { task, files } in (0..90).filter_map(makes) {
         let script = script::Script::new(&task, 0, None).unwrap();
         let cells = script.cells();
@@ -133,8 +134,7 @@ fn a_file_that_needs_options_is_shown_before_it_is_read() {
             assert!(cells[0].contains(&file.name), "{}", cells[0]);
             let read = &file.format.as_ref().unwrap().read;
             if file.kind == FileKind::Xlsx {
-                let rows = Regex::new(r"rows\[:(\d+)\]").unwrap();
-                let rows: u32 = rows.captures(&cells[0]).unwrap()[1].parse().unwrap();
+                let rows: u32 = shown_rows.captures(cells[0]).unwrap()[1].parse().unwrap();
                 assert!(rows > read.skip_rows + 2, "{}", cells[0]);
                 seen.insert("workbook");
                 continue;

@@ -334,6 +334,8 @@ mod tests {
             seed: 1,
             renamed: 0.0,
             messy: 0.0,
+            imprecise: 0.0,
+            difficulties: Vec::new(),
             held_out: HeldOutRule {
                 seed: 1,
                 operations: 0.3,
