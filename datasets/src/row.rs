@@ -222,11 +222,11 @@ impl Counted {
 /// The value of `tool_choices` in PyInstruct.
 const TOOL_CHOICES: &str = "auto";
 
-/// Rows had neither column in their hash at first; those with the usual values keep it.
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
+/// Rows had neither column in their hash at first; those with the usual values keep it.
 fn is_tool_choices(text: &String) -> bool {
     text == TOOL_CHOICES
 }
