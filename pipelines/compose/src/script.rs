@@ -235,7 +235,9 @@ impl<'a> Script<'a> {
             Some(slip) if at == slip.at + 1 => Ok(if en { &slip.en } else { &slip.zh }.clone()),
             Some(slip) if at > slip.at => self.plain_thought(at - 1),
             // It loads the files although it has not seen them.
-            Some(slip) if slip.kind == SlipKind::ReadOptions && at == 0 => Ok(self.opening()),
+            Some(slip) if slip.kind == SlipKind::ReadOptions && slip.at == 0 && at == 0 => {
+                Ok(self.opening())
+            }
             _ => self.plain_thought(at),
         }
     }
