@@ -1,6 +1,8 @@
 //! The expert's look at a file as it is written, before it is read as a table: nobody knows separator, encoding, header and
 //! notation of a file that was not seen.
 
+use std::collections::BTreeSet;
+
 use pybench_types::read_options::ReadOptions;
 use pybench_types::task::{FileKind, Language, TaskFile};
 
@@ -104,7 +106,7 @@ fn rows(file: &TaskFile) -> u32 {
 /// Shows the first lines of a text, with bytes that are no UTF-8 as `\xfc`.
 fn text_lines(rows: u32) -> Vec<String> {
     vec![
-        r#"encoding = "utf-16" if raw[:2] == b"\xff\xfe" else "utf-8""#.to_owned(),
+        r#"encoding = "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8""#.to_owned(),
         r#"text = raw.decode(encoding, "backslashreplace")"#.to_owned(),
         r#"print(encoding, len(text), "characters")"#.to_owned(),
         format!("for line in text.splitlines()[:{rows}]:"),
@@ -263,10 +265,17 @@ fn notation(read: &ReadOptions) -> Vec<(String, String)> {
             format!("“{name}”列的数字写作 {example}"),
         ));
     }
-    if let Some(format) = read.dates.values().next() {
+    let formats: BTreeSet<&String> = read.dates.values().collect();
+    for format in formats {
         facts.push((
             format!("days are written as {format}"),
             format!("日期写作 {format}"),
+        ));
+    }
+    for name in &read.mixed_dates {
+        facts.push((
+            format!("some days in \"{name}\" are written as %d.%m.%Y, the others as %Y-%m-%d"),
+            format!("“{name}”列的日期有的写作 %d.%m.%Y，有的写作 %Y-%m-%d"),
         ));
     }
     facts

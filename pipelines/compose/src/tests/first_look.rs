@@ -86,6 +86,10 @@ fn evidence(file: &TaskFile, printed: &str) -> Vec<(&'static str, bool)> {
     if !read.dates.is_empty() {
         evidence.push(("days", has(raw_look::SIGNS[2])));
     }
+    if !read.mixed_dates.is_empty() {
+        let days = has(raw_look::SIGNS[2]) && has(r"\b\d{4}-\d\d-\d\d\b");
+        evidence.push(("days in two forms", days));
+    }
     for notation in read.numbers.values() {
         let unit = notation.currency.as_deref().unwrap_or_default();
         let latin1: Vec<u8> = unit.chars().map(|c| u32::from(c) as u8).collect();
