@@ -147,12 +147,12 @@ fn by_words(name: &str, names: &BTreeSet<String>, rng: &mut ChaCha8Rng) -> Optio
     })
 }
 
-/// Whether no other name has all of these words.
+/// Whether no other name has all of these words, written together or apart.
 fn can_only_mean(said: &[String], name: &str, names: &BTreeSet<String>) -> bool {
     let mut others = names.iter().filter(|other| *other != name);
     !others.any(|other| {
-        let other = words(other);
-        said.iter().all(|word| other.contains(word))
+        let other = words(other).concat();
+        said.iter().all(|word| other.contains(word.as_str()))
     })
 }
 
@@ -251,7 +251,7 @@ mod tests {
         };
         assert_eq!(loose("unitPrice", &["tax"]).as_deref(), Some("unit price"));
         assert_eq!(loose("Net_Sum", &["Net"]).as_deref(), Some("net sum"));
-        for others in [["unit-price"], ["UNIT PRICE eur"], ["price_unit"]] {
+        for others in [["unit-price"], ["UNIT PRICE eur"], ["price_unit"], ["unitprice"]] {
             assert_eq!(loose("unit_price", &others), None, "{others:?}");
         }
         assert_eq!(loose("price", &["tax"]), None, "these words are the name");
