@@ -33,11 +33,7 @@ const SYNONYMS_EN: [(&str, &str); 2] = [
     ("the mean of", "the average of"),
 ];
 /// As [`SYNONYMS_EN`].
-const SYNONYMS_ZH: [(&str, &str); 3] = [
-    ("平均值", "均值"),
-    ("最大值", "最高值"),
-    ("最小值", "最低值"),
-];
+const SYNONYMS_ZH: [(&str, &str); 1] = [("平均值", "均值")];
 
 /// The same composed task, said less precisely; `None` if nothing can be said so without another reading. `bytes` are
 /// those of its files.
