@@ -13,7 +13,7 @@ use pybench_types::held_out::{
 };
 use pybench_types::id::Digest;
 use pybench_types::task::{SourceFile, Task, TaskFile};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Journal entry with the digest of what is kept apart, and a line for `pybench status`.
 pub const APART_FROM: &str = "apart_from";
@@ -159,6 +159,19 @@ impl Apart {
         dropped
     }
 
+    /// Records what tasks are kept apart from before the first one is made: a run that was interrupted goes on with the same.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub(crate) fn begin(&self, context: &RunContext) -> Result<(), RunError> {
+        let journal = context.folder.journal();
+        let from = &context.recipe.query.apart_from;
+        if from.is_empty() || journal.metadata(APART_FROM)?.is_some() {
+            return Ok(());
+        }
+        journal.set_metadata_synced(APART_FROM, &self.entry(&self.summary(from)))
+    }
+
     /// Records what was kept apart, for `pybench status`.
     ///
     /// # Errors
@@ -168,14 +181,19 @@ impl Apart {
         if from.is_empty() {
             return Ok(());
         }
-        let names: Vec<String> = from.iter().map(|path| path.display().to_string()).collect();
-        let text = self.summary(&names.join(", "));
+        let text = self.summary(from);
         tracing::info!("{text}");
-        let entry = json!({ "digest": self.digest(), "text": text });
-        context.folder.journal().set_metadata(APART_FROM, &entry)
+        let journal = context.folder.journal();
+        journal.set_metadata(APART_FROM, &self.entry(&text))
     }
 
-    fn summary(&self, from: &str) -> String {
+    fn entry(&self, text: &str) -> Value {
+        json!({ "digest": self.digest(), "text": text })
+    }
+
+    fn summary(&self, from: &[PathBuf]) -> String {
+        let from: Vec<String> = from.iter().map(|path| path.display().to_string()).collect();
+        let from = from.join(", ");
         format!(
             "kept apart from {from}: {} crawled files, {} operations, pairs and wordings and {} templates are not used, {} \
              tasks were dropped",
@@ -276,7 +294,7 @@ mod tests {
         assert!(!apart.drops(&from_template("t", &["b.csv"])));
         assert!(apart.drops(&from_template("t", &["b.csv", "a.csv"])));
         assert!(apart.drops(&from_template("held", &["b.csv"])));
-        let text = apart.summary("x");
+        let text = apart.summary(&["x".into()]);
         assert!(
             text.contains("1 templates") && text.contains("2 tasks were dropped"),
             "{text}"

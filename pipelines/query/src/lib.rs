@@ -66,6 +66,7 @@ pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(),
         if context.mode == Mode::DryRun {
             return writer::estimate::print(context, writer, &library, &files);
         }
+        apart.begin(context)?;
         let (mut tasks, requested) = writer::run(context, writer, &library, &files).await?;
         tasks.retain(|task| !wrong.contains(&task.id) && !apart.drops(task));
         apart.record(context)?;
@@ -80,6 +81,7 @@ pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(),
             ),
         );
     }
+    apart.begin(context)?;
     let recipe = &context.recipe;
     let mut planner = Planner::new(&library, &files, &recipe.query, recipe.seed, folder.store())?;
     planner.leave_out(&apart.templates);
