@@ -35,7 +35,7 @@ ALL_TRAINED = "test_fraction = 0.0, held_out_templates = 0"
 BASE = "base"
 
 # How models play, in loops and in evaluations.
-PLAY = {"format": '"pybench_short"', "max_turns": 8, "max_identical_turns": 2}
+PLAY = {"format": '"pybench_short"', "max_turns": 10, "max_identical_turns": 2}
 
 
 @dataclass
