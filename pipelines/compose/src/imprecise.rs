@@ -247,7 +247,12 @@ mod tests {
         };
         assert_eq!(loose("unitPrice", &["tax"]).as_deref(), Some("unit price"));
         assert_eq!(loose("Net_Sum", &["Net"]).as_deref(), Some("net sum"));
-        for others in [["unit-price"], ["UNIT PRICE eur"], ["price_unit"], ["unitprice"]] {
+        for others in [
+            ["unit-price"],
+            ["UNIT PRICE eur"],
+            ["price_unit"],
+            ["unitprice"],
+        ] {
             assert_eq!(loose("unit_price", &others), None, "{others:?}");
         }
         assert_eq!(loose("price", &["tax"]), None, "these words are the name");
