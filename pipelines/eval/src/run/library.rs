@@ -1,6 +1,6 @@
 //! Reads the held-out tasks of a run: of a loop, or the test split of a dataset.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use pybench_datasets::{DatasetError, read};
@@ -9,6 +9,8 @@ use pybench_run::run_selection::stage_command;
 use pybench_run::{ContentStore, RunError};
 use pybench_types::held_out::{HeldOutTask, Unseen};
 use pybench_types::id::Digest;
+
+use crate::suite::Selection;
 
 /// Name of the suite of tasks of which only the files are unseen.
 const SUITE: &str = "library";
@@ -35,6 +37,20 @@ pub(super) fn held_out(run: &Path, store: &ContentStore) -> Result<Vec<HeldOutTa
         }
     }
     Ok(tasks)
+}
+
+/// At most `max_tasks` of each suite, in their order.
+pub(super) fn draw(tasks: Vec<HeldOutTask>, selection: &Selection) -> Vec<HeldOutTask> {
+    let mut by_suite: BTreeMap<Unseen, Vec<(usize, HeldOutTask)>> = BTreeMap::new();
+    for (at, held_out) in tasks.into_iter().enumerate() {
+        let own = by_suite.entry(held_out.unseen).or_default();
+        own.push((at, held_out));
+    }
+    let name = |(_, held_out): &(usize, HeldOutTask)| held_out.task.id.to_string();
+    let drawn = by_suite.into_values();
+    let mut drawn: Vec<_> = drawn.flat_map(|own| selection.draw(own, name)).collect();
+    drawn.sort_by_key(|(at, _)| *at);
+    drawn.into_iter().map(|(_, held_out)| held_out).collect()
 }
 
 /// The suite in which tasks are reported: `library`, or where something besides the files is unseen, for example
@@ -101,5 +117,32 @@ mod tests {
         assert_eq!(suite(Unseen::Operations), "library: unseen operations");
         assert_eq!(unseen_of("library: unseen pairs"), Some(Unseen::Pairs));
         assert_eq!(unseen_of("pybench"), None);
+    }
+
+    #[test]
+    fn as_many_tasks_of_each_suite_are_drawn() {
+        let held_out = |number: usize| {
+            let unseen = if number < 40 {
+                Unseen::Files
+            } else {
+                Unseen::Pairs
+            };
+            let mut task = pybench_testing::task::task();
+            task.id = Digest::of_json(&number);
+            HeldOutTask { unseen, task }
+        };
+        let tasks: Vec<HeldOutTask> = (0..45).map(held_out).collect();
+        let drawn = |max_tasks: Option<usize>| {
+            let selection = Selection {
+                max_tasks,
+                ..Selection::default()
+            };
+            draw(tasks.clone(), &selection)
+        };
+        assert_eq!(drawn(None), tasks);
+        let some = drawn(Some(10));
+        let files = some.iter().filter(|task| task.unseen == Unseen::Files);
+        assert_eq!((files.count(), some.len()), (10, 15));
+        assert_eq!(some[10..], tasks[40..]);
     }
 }

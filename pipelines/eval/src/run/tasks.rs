@@ -25,7 +25,7 @@ pub(super) fn describe(setup: &Setup) -> String {
         let library = "task library, held-out split";
         parts.push(match selection.max_tasks {
             Some(max) => format!(
-                "{library}, at most {max} tasks drawn with seed {}",
+                "{library}, of each suite at most {max} tasks drawn with seed {}",
                 selection.seed
             ),
             None => library.to_owned(),
@@ -45,7 +45,7 @@ pub(super) async fn prepare(setup: &Setup) -> Result<TaskList, RunError> {
     }
     if let Some(run) = &setup.recipe.library {
         let tasks = library::held_out(&setup.project_root.join(run), setup.folder.store())?;
-        let tasks = selection.draw(tasks, |held_out| held_out.task.id.to_string());
+        let tasks = library::draw(tasks, &selection);
         list.available
             .extend(tasks.into_iter().map(|held_out| EvalTask {
                 suite: library::suite(held_out.unseen),
