@@ -87,8 +87,8 @@ fn evidence(file: &TaskFile, printed: &str) -> Vec<(&'static str, bool)> {
         evidence.push(("days", has(raw_look::SIGNS[2])));
     }
     if !read.mixed_dates.is_empty() {
-        let days = has(raw_look::SIGNS[2]) && has(r"\b\d{4}-\d\d-\d\d\b");
-        evidence.push(("days in two forms", days));
+        let forms = [r"\b\d\d\.\d\d\.\d{4}\b", r"\b\d{4}-\d\d-\d\d\b"];
+        evidence.push(("days in two forms", forms.into_iter().all(has)));
     }
     for notation in read.numbers.values() {
         let unit = notation.currency.as_deref().unwrap_or_default();
