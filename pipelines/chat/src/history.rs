@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use pybench_run::{BudgetCap, ContentStore, Profile, Reservation, RunError, S3Store, Store};
+use pybench_run::{BucketStore, BudgetCap, ContentStore, Profile, Reservation, RunError, Store};
 use pybench_types::text::{count, dollars, line};
 
 use self::backend::Backend;
@@ -110,7 +110,7 @@ impl History {
         let server = &profile.postgres;
         let remote = profile.store.as_ref();
         let remote = remote
-            .map(|bucket| S3Store::new(bucket, SCHEMA))
+            .map(|bucket| BucketStore::new(bucket, SCHEMA))
             .transpose()?;
         let remote = remote.map(|store| Arc::new(store) as Arc<dyn Store>);
         Ok(Self {
