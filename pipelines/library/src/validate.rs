@@ -326,8 +326,7 @@ impl Validator<'_> {
         }
         for key in ["expected", "contains", "pages", "duration", "least"] {
             let Some(name) = text(key) else { continue };
-            let defined = Regex::new(&format!(r"\b{}\b", regex::escape(name)));
-            if !defined.is_ok_and(|r| r.is_match(template.reference.code.get_ref())) {
+            if !has_word(template.reference.code.get_ref(), name) {
                 problems.push(format!("the reference does not define `{name}`"));
             }
         }
@@ -428,4 +427,12 @@ fn slot_problem(name: &str, slot: &Slot, template: &Template) -> Option<String> 
         return Some("`choice` must not be empty".into());
     }
     None
+}
+
+/// Whether a text contains a word that is not part of a longer one.
+fn has_word(text: &str, word: &str) -> bool {
+    let in_word = |sign: char| sign.is_alphanumeric() || sign == '_';
+    text.match_indices(word).any(|(at, _)| {
+        !text[..at].ends_with(in_word) && !text[at + word.len()..].starts_with(in_word)
+    })
 }

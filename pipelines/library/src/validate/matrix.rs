@@ -2,11 +2,18 @@
 //! mutant, and that every check decides a requirement.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use regex::Regex;
 
 use super::{Text, Validator, closest};
 use crate::requirement::{Requirement, Wording, is_id};
+
+static IMPORT: LazyLock<Regex> = LazyLock::new(|| {
+    // The pattern is a constant that the tests compile.
+    #[allow(clippy::unwrap_used)]
+    Regex::new(r"(?m)^\s*(?:from\s+(\w+)[\w.]*\s+import|import\s+([^\n#]+))").unwrap()
+});
 
 impl Validator<'_> {
     pub(super) fn matrix(&mut self) {
@@ -205,16 +212,14 @@ fn hint<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String {
 /// The top-level modules that a cell imports, sorted.
 fn imports(cell: &str) -> impl Iterator<Item = String> + use<> {
     let mut found = BTreeSet::new();
-    if let Ok(regex) = Regex::new(r"(?m)^\s*(?:from\s+(\w+)[\w.]*\s+import|import\s+([^\n#]+))") {
-        for captures in regex.captures_iter(cell) {
-            found.extend(captures.get(1).map(|name| name.as_str().to_owned()));
-            let names = captures
-                .get(2)
-                .map_or("", |names| names.as_str())
-                .split(',');
-            let names = names.map(|name| name.trim().split([' ', '.']).next().unwrap_or_default());
-            found.extend(names.filter(|name| !name.is_empty()).map(str::to_owned));
-        }
+    for captures in IMPORT.captures_iter(cell) {
+        found.extend(captures.get(1).map(|name| name.as_str().to_owned()));
+        let names = captures
+            .get(2)
+            .map_or("", |names| names.as_str())
+            .split(',');
+        let names = names.map(|name| name.trim().split([' ', '.']).next().unwrap_or_default());
+        found.extend(names.filter(|name| !name.is_empty()).map(str::to_owned));
     }
     found.into_iter()
 }
