@@ -267,12 +267,24 @@ fn append(path: &Path, row: &Value, id: &Digest) -> std::io::Result<bool> {
     Ok(true)
 }
 
-fn has(file: &File, id: &Digest) -> std::io::Result<bool> {
+/// Whether a row has this id. Afterwards the file ends with a whole line: what a program that was killed wrote of a row is
+/// removed.
+fn has(mut file: &File, id: &Digest) -> std::io::Result<bool> {
     let id = format!("\"id\":\"{id}\"");
-    for line in BufReader::new(file).lines() {
-        if line?.contains(&id) {
+    let (mut reader, mut line, mut length) = (BufReader::new(file), Vec::new(), 0);
+    while reader.read_until(b'\n', &mut line)? > 0 {
+        if !line.ends_with(b"\n") {
+            if serde_json::from_slice::<Value>(&line).is_err() {
+                file.set_len(length)?;
+                break;
+            }
+            file.write_all(b"\n")?;
+        }
+        if String::from_utf8_lossy(&line).contains(&id) {
             return Ok(true);
         }
+        length += line.len() as u64;
+        line.clear();
     }
     Ok(false)
 }
@@ -308,9 +320,15 @@ mod tests {
         assert_eq!(first.withheld.len(), 1);
         assert!(first.text().contains("without the file b.csv: it contains"));
         assert!(!kept("one").is_new);
+        // A program was killed while it wrote a row.
+        let path = dataset.join(ROWS);
+        let mut rows = OpenOptions::new().append(true).open(path).unwrap();
+        rows.write_all(b"{\"messages\":[{").unwrap();
         assert!(kept("two").is_new);
         let rows = std::fs::read_to_string(dataset.join(ROWS)).unwrap();
         assert_eq!(rows.lines().count(), 2);
+        let is_row = |line: &str| serde_json::from_str::<Value>(line).is_ok();
+        assert!(rows.lines().all(is_row));
         let files_kept = ContentStore::open(&dataset.join(FILES)).unwrap();
         assert!(files_kept.get(&files[0].id).is_ok());
         assert!(files_kept.get(&files[1].id).is_err());

@@ -9,7 +9,7 @@ use std::io::{Read, Seek, SeekFrom};
 
 use pybench_files::sniff::extension_kind;
 use pybench_files::text;
-use pybench_profile::{RowRange, TablePage, blocks, pdf_pages, table_page, waveform};
+use pybench_profile::{RowRange, TablePage, block_page, pdf_pages, table_page, waveform};
 use pybench_types::task::FileKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -126,8 +126,7 @@ fn of_kind(
         },
         Pdf => document(pdf_pages(whole(file, size)?)?, from),
         Docx | Pptx => {
-            let bytes = whole(file, size)?;
-            let blocks = blocks(kind, &bytes).ok_or("its text cannot be read")?;
+            let blocks = block_page(kind, whole(file, size)?)?;
             let lines: Vec<String> = blocks.into_iter().map(|block| block.text).collect();
             text_page(&lines.join("\n"), from)
         }

@@ -8,6 +8,7 @@ use pybench_llm::price_of;
 use pybench_run::{ModelChoice, Price, Recipe};
 use pybench_show::TrajectorySource;
 use pybench_types::human_edit::HUMAN_EDITED;
+use pybench_types::trajectory::Usage;
 
 /// Start of the names of models behind endpoints.
 const ENDPOINT: &str = "openai:";
@@ -58,6 +59,12 @@ impl Prices {
     }
 }
 
+/// What tokens cost, in millionths of a US dollar; `None` if they are unknown: some endpoints count none.
+pub(crate) fn cost_of(price: Price, usage: Usage) -> Option<u64> {
+    let is_known = usage != Usage::default() || price == Price::default();
+    is_known.then(|| price.micro_usd(usage))
+}
+
 /// The prices of the teachers behind endpoints. That of a name with two prices is unknown.
 fn endpoint_prices(recipe: &Recipe) -> BTreeMap<String, Option<Price>> {
     let mut prices = BTreeMap::new();
@@ -87,6 +94,21 @@ fn agent_price(agent: &AgentChoice) -> Option<Price> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cost_of_unknown_tokens_is_unknown() {
+        let price = Price {
+            prompt: 1.0,
+            completion: 2.0,
+        };
+        let usage = Usage {
+            prompt_tokens: 1_000_000,
+            completion_tokens: 0,
+        };
+        assert_eq!(cost_of(price, usage), Some(1_000_000));
+        assert_eq!(cost_of(price, Usage::default()), None);
+        assert_eq!(cost_of(Price::default(), Usage::default()), Some(0));
+    }
 
     #[test]
     fn prices_are_those_of_the_recipe_and_unknown_where_it_has_none() {

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::prices::Prices;
+use crate::prices::{Prices, cost_of};
 use crate::record::Record;
 
 pub(crate) use self::log::query as log_query;
@@ -123,12 +123,12 @@ impl Row {
     }
 }
 
-/// The cost of a trajectory of a run; `None` for other records, and if the price is unknown.
+/// The cost of a trajectory of a run; `None` for other records, and if tokens or price are unknown.
 pub(crate) fn cost(record: &Record, prices: &Prices) -> Option<u64> {
     match record {
         Record::Run { trajectory, .. } => {
             let price = prices.get(&trajectory.teacher)?;
-            Some(price.micro_usd(trajectory.usage()))
+            cost_of(price, trajectory.usage())
         }
         Record::Evaluation { .. } | Record::Dataset { .. } | Record::Log { .. } => None,
     }

@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::file_types::{Preview, preview};
+use crate::prices::cost_of;
 use crate::record::Record;
 use crate::review::Review;
 use crate::row::Row;
@@ -172,11 +173,12 @@ impl View {
     pub(crate) fn add_costs(&mut self, price: Price) {
         for turn in &mut self.turns {
             let tokens = turn.prompt_tokens.zip(turn.completion_tokens);
-            turn.micro_usd = tokens.map(|(prompt_tokens, completion_tokens)| {
-                price.micro_usd(Usage {
+            turn.micro_usd = tokens.and_then(|(prompt_tokens, completion_tokens)| {
+                let usage = Usage {
                     prompt_tokens,
                     completion_tokens,
-                })
+                };
+                cost_of(price, usage)
             });
         }
     }

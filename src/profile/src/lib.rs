@@ -10,6 +10,7 @@ mod table;
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -29,6 +30,12 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// A person does not wait longer for a page of a file.
 const PAGE_TIME_LIMIT: Duration = Duration::from_secs(20);
+
+/// Maximum number of parsers for pages that run, those that took too long included.
+const MAX_PAGE_PARSERS: usize = 8;
+
+/// Number of parsers for pages that run.
+static PAGE_PARSERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Stack size in bytes. Some parsers recurse as deep as the document nests.
 const STACK_SIZE: usize = 64 << 20;
@@ -121,6 +128,14 @@ pub fn pdf_pages(bytes: Vec<u8>) -> Result<Vec<String>, String> {
     within_time(move || document::pdf_pages(&bytes))
 }
 
+/// As [`blocks`], for people to look at.
+///
+/// # Errors
+/// The reason why it cannot be read.
+pub fn block_page(kind: FileKind, bytes: Vec<u8>) -> Result<Vec<Block>, String> {
+    within_time(move || document::blocks(kind, &bytes))
+}
+
 /// How loud a sound file is over its time.
 ///
 /// # Errors
@@ -129,13 +144,34 @@ pub fn waveform(kind: FileKind, bytes: Vec<u8>) -> Result<Waveform, String> {
     within_time(move || audio::waveform(kind, &bytes))
 }
 
+/// A parser that runs.
+struct PageParser;
+
+impl PageParser {
+    /// `None` if as many run as can be.
+    fn begin() -> Option<Self> {
+        let before = PAGE_PARSERS.fetch_add(1, Ordering::Relaxed);
+        // One that is refused is dropped here, and does not count any more.
+        let parser = Self;
+        (before < MAX_PAGE_PARSERS).then_some(parser)
+    }
+}
+
+impl Drop for PageParser {
+    fn drop(&mut self) {
+        PAGE_PARSERS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Runs a parser in a thread of its own. One that takes too long keeps its thread until it ends.
 fn within_time<T: Send + 'static>(
     parse: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
     silence_panics();
+    let parser = PageParser::begin().ok_or("other files are still being read; try again later")?;
     let (sender, receiver) = channel();
     let work = move || {
+        let _parser = parser;
         // The receiver is closed once the time limit has passed.
         let _ = sender.send(parse());
     };

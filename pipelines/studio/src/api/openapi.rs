@@ -303,6 +303,10 @@ fn chats() -> Vec<Operation> {
         post("/api/chats/{id}/continue", "Let the model go on"),
         post("/api/chats/{id}/stop", "Stop the model"),
         post("/api/chats/{id}/grade", "Check the conversation"),
+        post(
+            "/api/chats/{id}/dataset",
+            "Add the conversation to the dataset of the history",
+        ),
         get(
             "/api/chats/{id}/export/{form}",
             "The conversation as notebook, JSON or HTML",

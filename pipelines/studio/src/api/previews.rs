@@ -48,8 +48,10 @@ async fn page(
     let Query(query) = query?;
     let id = digest(id)?;
     // The semaphore is never closed.
-    let _reader = READERS.acquire().await;
+    let reader = READERS.acquire().await;
     with_source(sources, name, move |opened| {
+        // The file is read to its end even if the browser has left.
+        let _reader = reader;
         let file = opened.open_file(&id);
         let file = file.map_err(|error| not_found(error.to_string()))?;
         let page = file_page::read(file, &query).map_err(RunError::io(id.to_string()))?;
@@ -63,14 +65,17 @@ async fn frame(
     Path((name, id)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     let id = digest(id)?;
+    // The semaphore is never closed.
+    let reader = READERS.acquire().await;
     let html = with_source(sources, name, move |opened| {
+        let _reader = reader;
         let bytes = opened.file(&id);
         let bytes = bytes.map_err(|error| not_found(error.to_string()))?;
         if bytes.len() > MAX_FRAME {
             return Err(not_found("the file is too large for a frame; download it"));
         }
         let decoded = text::decode(&bytes).map_err(not_found)?;
-        Ok(decoded.text.into_owned())
+        Ok(without_links(&decoded.text))
     })
     .await?;
     let headers = [
@@ -81,4 +86,28 @@ async fn frame(
         (HeaderName::from_static("x-dns-prefetch-control"), "off"),
     ];
     Ok((headers, html).into_response())
+}
+
+/// HTML whose `<link>` elements are comments: browsers connect to the hosts that some of them name, and no policy prevents it.
+fn without_links(html: &str) -> String {
+    let lower = html.to_ascii_lowercase();
+    let (mut safe, mut from) = (String::with_capacity(html.len()), 0);
+    for (at, _) in lower.match_indices("<link") {
+        safe += &html[from..=at];
+        safe.push('!');
+        from = at + 1;
+    }
+    safe + &html[from..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_become_comments() {
+        let html = "é<LINK rel=preconnect href=//a><p title='<link>'>&lt;link<lin";
+        let safe = "é<!LINK rel=preconnect href=//a><p title='<!link>'>&lt;link<lin";
+        assert_eq!(without_links(html), safe);
+    }
 }

@@ -13,6 +13,7 @@ use pybench_chat::history::History;
 use pybench_chat::live::Live;
 use pybench_chat::model::ChatAgent;
 use pybench_chat::settings::Settings;
+use pybench_interpreter::Tier;
 use pybench_llm::ChatModel;
 use pybench_run::{Rollout, RunError};
 use pybench_types::text::line;
@@ -148,6 +149,9 @@ impl Chats {
         let (conversation, first) = match (&request.agent, &request.conversation) {
             (Some(agent), None) => {
                 let settings = self.settings(agent)?;
+                if topic.is_some() {
+                    check_sandbox(&settings)?;
+                }
                 let tools = self.tools(&settings).await?;
                 begun(history, settings, tools, root, topic)?
             }
@@ -240,6 +244,21 @@ impl Chats {
         if let Some(open) = lock(&self.open).remove(id) {
             open.close();
         }
+    }
+}
+
+/// Whether an agent may work on a task of a run, which may be hostile, as may be its files and the code of its checks.
+///
+/// # Errors
+/// [`RunError::BadInput`] if its cells run without a sandbox.
+pub(super) fn check_sandbox(settings: &Settings) -> Result<(), RunError> {
+    match settings.interpreter.tier {
+        Tier::Unsandboxed => Err(RunError::BadInput(format!(
+            "the cells of agent `{}` run without a sandbox (`interpreter.tier`), and the task of a run may be hostile; choose an \
+             agent with a sandbox",
+            line(&settings.label)
+        ))),
+        _ => Ok(()),
     }
 }
 

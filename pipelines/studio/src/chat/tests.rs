@@ -13,7 +13,7 @@ use pybench_types::id::Digest;
 use pybench_types::observation::Observation;
 use pybench_types::trajectory::{CellRun, Usage};
 
-use super::chats::{ChatPlace, Chats, MAX_CHATS};
+use super::chats::{ChatPlace, Chats, MAX_CHATS, check_sandbox};
 use super::open_chat::Order;
 use super::topic::Topic;
 use super::view::{ChatItemKind, ChatRequest, items};
@@ -235,6 +235,18 @@ async fn a_conversation_begins_with_the_files_and_the_query_of_a_task() {
     assert!(kept.join(file.as_str()).is_file());
     let has_text = |text: &str| row["messages"].to_string().contains(text);
     assert!(has_text("Count the rows.") && has_text("Three."), "{row}");
+}
+
+#[test]
+fn tasks_of_runs_need_a_sandbox() {
+    let check = |tier: &str| {
+        let settings = serde_json::json!({
+            "label": "m", "agent": {"kind": "human"}, "interpreter": {"tier": tier}});
+        check_sandbox(&serde_json::from_value(settings).unwrap())
+    };
+    assert!(check("jail").is_ok());
+    let error = check("unsandboxed").unwrap_err().to_string();
+    assert!(error.contains("without a sandbox"), "{error}");
 }
 
 #[tokio::test]

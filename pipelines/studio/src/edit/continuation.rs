@@ -6,7 +6,7 @@ use pybench_chat::live::Stop;
 use pybench_chat::settings::Settings;
 use pybench_eval::run::AgentChoice;
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply, ReplyWatcher, token_bound};
-use pybench_run::{BudgetCap, Price, RunError};
+use pybench_run::{BudgetCap, Price, Reservation, RunError};
 use pybench_types::trajectory::{Sampling, Usage};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -60,7 +60,10 @@ pub(crate) struct Continuation {
     model: Arc<dyn ChatModel>,
     sampling: Sampling,
     max_turns: u32,
-    cap: BudgetCap,
+    /// The limits of the person.
+    own: BudgetCap,
+    /// What the recipe leaves.
+    left: BudgetCap,
     stop: Stop,
     progress: Mutex<Progress>,
 }
@@ -82,22 +85,35 @@ impl Continuation {
         model: Arc<dyn ChatModel>,
         request: &ContinueRequest,
     ) -> Result<Self, RunError> {
-        let cap = check_limits(request, model.price().is_some())?;
-        let of_recipe = BudgetCap::of(&settings.budget);
-        let lower = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
         Ok(Self {
+            own: check_limits(request, model.price().is_some())?,
+            left: BudgetCap::of(&settings.budget),
             agent: settings.label.clone(),
             name: public_name(settings, model.as_ref()),
             sampling: settings.rollout.sampling.clone(),
             max_turns: request.turns,
-            cap: BudgetCap {
-                micro_usd: lower(cap.micro_usd, of_recipe.micro_usd),
-                tokens: lower(cap.tokens, of_recipe.tokens),
-            },
             stop: Stop::default(),
             progress: Mutex::default(),
             model,
         })
+    }
+
+    /// Counts what was spent for the edit before toward the budget of the recipe.
+    pub(crate) fn count(&mut self, spent: Reservation) {
+        let less = |limit: &mut Option<u64>, spent: u64| {
+            *limit = limit.map(|limit| limit.saturating_sub(spent));
+        };
+        less(&mut self.left.micro_usd, spent.micro_usd);
+        less(&mut self.left.tokens, spent.tokens);
+    }
+
+    /// What its calls cost.
+    pub(crate) fn spent(&self) -> Reservation {
+        let progress = self.lock();
+        Reservation {
+            micro_usd: progress.micro_usd,
+            tokens: progress.tokens,
+        }
     }
 
     /// Name of the model, as edits and rows have it.
@@ -188,8 +204,10 @@ impl Continuation {
                 progress.turns
             ));
         }
+        let lower = |own: Option<u64>, left: Option<u64>| own.into_iter().chain(left).min();
         let tokens = progress.tokens.saturating_add(most.total());
-        if let Some(limit) = self.cap.tokens.filter(|limit| tokens > *limit) {
+        let most_tokens = lower(self.own.tokens, self.left.tokens);
+        if let Some(limit) = most_tokens.filter(|limit| tokens > *limit) {
             return Err(format!(
                 "the next turn may use {} tokens, and {} of {limit} are left",
                 most.total(),
@@ -197,7 +215,8 @@ impl Continuation {
             ));
         }
         let cost = progress.micro_usd.saturating_add(self.cost(most));
-        if let Some(limit) = self.cap.micro_usd.filter(|limit| cost > *limit) {
+        let most_cost = lower(self.own.micro_usd, self.left.micro_usd);
+        if let Some(limit) = most_cost.filter(|limit| cost > *limit) {
             let usd = |micro: u64| micro as f64 / 1e6;
             return Err(format!(
                 "the next turn may cost ${:.4}, and ${:.4} of ${:.4} are left",
@@ -313,6 +332,33 @@ mod tests {
         async fn reply(&self, _: &ChatRequest<'_>) -> Result<Reply, ChatError> {
             Err(ChatError::Timeout)
         }
+    }
+
+    #[test]
+    fn the_budget_of_the_recipe_holds_for_all_models_of_an_edit() {
+        let endpoint = json!({"kind": "openai", "model": "m", "base_url": "http://h/v1"});
+        let settings = json!({"label": "mine", "agent": endpoint, "budget": {"tokens": 100}});
+        let settings = serde_json::from_value(settings).unwrap();
+        let request = ContinueRequest {
+            after: 0,
+            agent: "mine".to_owned(),
+            turns: 1,
+            tokens: 90,
+            usd: None,
+        };
+        let mut continuation = Continuation::new(&settings, Arc::new(Local), &request).unwrap();
+        let most = |tokens| Usage {
+            prompt_tokens: tokens,
+            completion_tokens: 0,
+        };
+        assert!(continuation.check(most(91)).is_err());
+        assert!(continuation.check(most(90)).is_ok());
+        continuation.count(Reservation {
+            micro_usd: 0,
+            tokens: 60,
+        });
+        assert!(continuation.check(most(41)).is_err());
+        assert!(continuation.check(most(40)).is_ok());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pybench_agent::{Step, TurnLog};
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
-use pybench_run::{Failure, FailureKind, Price};
+use pybench_run::{Failure, FailureKind, Price, Reservation};
 use pybench_types::human_edit::{HUMAN_EDITED, TurnAuthor};
 use tokio::sync::Notify;
 
@@ -30,6 +30,8 @@ struct State {
     authors: Vec<TurnAuthor>,
     /// The last model that the person let write turns.
     continuation: Option<Arc<Continuation>>,
+    /// What the calls of those before it cost.
+    spent: Reservation,
     /// Whether it goes on.
     continues: bool,
     /// Whether the recorded turns were replayed: the loop has asked for a reply.
@@ -98,11 +100,19 @@ impl Conversation {
     }
 
     /// Lets a model write the next turns; `false` as in [`send`](Self::send).
-    pub(crate) fn continue_by(&self, after: usize, continuation: Continuation) -> bool {
+    pub(crate) fn continue_by(&self, after: usize, mut continuation: Continuation) -> bool {
         let mut state = self.lock();
         if !state.waits_after(after) {
             return false;
         }
+        if let Some(last) = &state.continuation {
+            let (spent, of_last) = (state.spent, last.spent());
+            state.spent = Reservation {
+                micro_usd: spent.micro_usd.saturating_add(of_last.micro_usd),
+                tokens: spent.tokens.saturating_add(of_last.tokens),
+            };
+        }
+        continuation.count(state.spent);
         (state.waiting, state.continues) = (false, true);
         state.continuation = Some(Arc::new(continuation));
         self.sent.notify_one();

@@ -10,13 +10,19 @@ use super::{Cell, MAX_ROWS, RawTable};
 /// Reads the first table. Views, virtual tables and generated columns would run code from the file, so they
 /// are not read.
 pub(super) fn read(bytes: &[u8]) -> Result<RawTable, String> {
+    read_table(bytes, 0)
+}
+
+/// As [`read`], the table with this number, from 0.
+pub(super) fn read_table(bytes: &[u8], number: usize) -> Result<RawTable, String> {
     let mut file = tempfile::NamedTempFile::new().map_err(|e| format!("no temporary file: {e}"))?;
     file.write_all(bytes)
         .map_err(|e| format!("no temporary file: {e}"))?;
-    read_path(file.path()).map_err(|e| format!("not a readable SQLite database: {e}"))?
+    let read = read_path(file.path(), number);
+    read.map_err(|e| format!("not a readable SQLite database: {e}"))?
 }
 
-fn read_path(path: &std::path::Path) -> rusqlite::Result<Result<RawTable, String>> {
+fn read_path(path: &std::path::Path, number: usize) -> rusqlite::Result<Result<RawTable, String>> {
     let uri = format!("file:{}?mode=ro&immutable=1", path.display());
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_URI
@@ -31,7 +37,7 @@ fn read_path(path: &std::path::Path) -> rusqlite::Result<Result<RawTable, String
     let tables: Vec<(String, String)> = statement
         .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<Result<_, _>>()?;
-    let Some((first, sql)) = tables.first() else {
+    let Some((name, sql)) = tables.get(number) else {
         return Ok(Err("no table".into()));
     };
     if sql
@@ -39,9 +45,9 @@ fn read_path(path: &std::path::Path) -> rusqlite::Result<Result<RawTable, String
         .trim_start()
         .starts_with("CREATE VIRTUAL")
     {
-        return Ok(Err("its first table is a virtual one".into()));
+        return Ok(Err("the table is a virtual one".into()));
     }
-    let quoted = format!("\"{}\"", first.replace('"', "\"\""));
+    let quoted = format!("\"{}\"", name.replace('"', "\"\""));
     let columns = columns(&connection, &quoted)?;
     let mut table = match columns.and_then(RawTable::new) {
         Ok(table) => table,

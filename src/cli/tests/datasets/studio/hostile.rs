@@ -16,6 +16,7 @@ pub(super) fn attack(canary: u16) -> String {
         "<script>window.owned=1</script><img src=x onerror=\"window.owned=1\"><svg/onload=window.owned=1>\
          \"'><a href=\"javascript:window.owned=1\">click</a><iframe srcdoc=\"<script>parent.owned=1</script>\"></iframe>\
          <style>@import 'http://127.0.0.1:{canary}/style';</style><img src=\"http://127.0.0.1:{canary}/image\">\
+         <link rel=preconnect href=\"http://127.0.0.1:{canary}\">\
          <form action=\"http://127.0.0.1:{canary}/form\"><button>send</button></form>{{@html owned}}${{owned}}"
     )
 }

@@ -40,7 +40,7 @@ pub struct TablePage {
     pub rows: Vec<Vec<Option<String>>>,
     /// Number of all rows; `None` if counting them takes too long.
     pub total: Option<u64>,
-    /// Names of the sheets, of which a page shows one.
+    /// Names of the sheets, or the tables of a database, of which a page shows one.
     pub sheets: Vec<String>,
     /// Whether columns or texts were cut.
     pub cut: bool,
@@ -52,7 +52,7 @@ pub struct RowRange {
     /// Number of the first one, from 0.
     pub from: u64,
     pub count: usize,
-    /// Number of the sheet, from 0.
+    /// Number of the sheet or table, from 0.
     pub sheet: usize,
 }
 
@@ -73,7 +73,10 @@ pub(crate) fn read(kind: FileKind, mut file: File, rows: RowRange) -> Result<Tab
         FileKind::Jsonl => json::lines(BufReader::new(file), rows, clock),
         FileKind::Parquet => parquet::page(file, rows),
         FileKind::Xlsx => workbook::page(&whole(&mut file)?, rows),
-        FileKind::Sqlite => Ok(of_table(&sqlite::read(&whole(&mut file)?)?, rows)),
+        FileKind::Sqlite => {
+            let table = sqlite::read_table(&whole(&mut file)?, rows.sheet)?;
+            Ok(of_table(&table, rows))
+        }
         other => Err(format!("{} is no table", other.name())),
     }
 }

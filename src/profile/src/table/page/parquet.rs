@@ -41,7 +41,8 @@ pub(super) fn page(file: File, rows: RowRange) -> Result<TablePage, String> {
         .with_projection(mask)
         .with_offset(offset)
         .with_limit(rows.count)
-        .with_batch_size(rows.count)
+        // Many rows can share one long text of a dictionary.
+        .with_batch_size(1)
         .build();
     for batch in reader.map_err(unreadable)? {
         let batch = batch.map_err(unreadable)?;

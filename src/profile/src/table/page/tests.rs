@@ -174,3 +174,27 @@ fn rows_of_a_sheet_keep_their_columns() {
     let last = page(FileKind::Xlsx, &bytes, 2, 9).unwrap();
     assert_eq!(cells(&last), ["2|-|3"]);
 }
+
+#[test]
+fn the_tables_of_a_database_are_shown_one_at_a_time() {
+    let path = tempfile::NamedTempFile::new().unwrap();
+    rusqlite::Connection::open(path.path())
+        .unwrap()
+        .execute_batch("CREATE TABLE a (x); CREATE TABLE b (y); INSERT INTO b VALUES ('in b');")
+        .unwrap();
+    let of = |sheet: usize| {
+        let rows = RowRange {
+            from: 0,
+            count: 9,
+            sheet,
+        };
+        read(FileKind::Sqlite, File::open(path.path()).unwrap(), rows)
+    };
+    let first = of(0).unwrap();
+    assert_eq!(
+        (&first.sheets[..], first.rows.len()),
+        (&["a".to_owned(), "b".to_owned()][..], 0)
+    );
+    assert_eq!(cells(&of(1).unwrap()), ["in b"]);
+    assert!(of(2).is_err());
+}

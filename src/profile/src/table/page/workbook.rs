@@ -6,7 +6,7 @@ use calamine::{Reader, SheetType, Xlsx};
 
 use super::super::Cell;
 use super::super::workbook::{MAX_UNPACKED, convert};
-use super::{MAX_COLUMNS, RowRange, TablePage, shown, unreadable};
+use super::{MAX_COLUMNS, RowRange, TablePage, cut, shown, unreadable};
 use crate::document::check_package;
 
 /// Maximum number of cells of a sheet that are read.
@@ -77,7 +77,10 @@ impl Sheet {
         };
         if let Some(row) = row {
             row.resize(row.len().max(column + 1), None);
-            row[column] = shown(value);
+            let mut text = shown(value);
+            // Many cells can share one long text.
+            self.cut |= text.as_mut().is_some_and(cut);
+            row[column] = text;
         }
     }
 
@@ -107,5 +110,28 @@ impl Sheet {
         }
         page.bound();
         page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::MAX_CELL;
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_before_they_are_kept() {
+        let mut sheet = Sheet {
+            rows: RowRange::default(),
+            names: Vec::new(),
+            shown: vec![Vec::new()],
+            first: None,
+            last: 0,
+            cut: false,
+        };
+        sheet.take(0, 0, &Cell::Text("a".into()));
+        assert!(!sheet.cut);
+        sheet.take(1, 0, &Cell::Text("x".repeat(2 * MAX_CELL).into()));
+        let kept = sheet.shown[0][0].as_ref().unwrap();
+        assert_eq!((kept.chars().count(), sheet.cut), (MAX_CELL + 1, true));
     }
 }
