@@ -1,4 +1,4 @@
-//! A clock that nobody sets, and that goes on while the process or the machine is suspended.
+//! A clock that is never set, and that goes on while the process or the machine is suspended.
 
 use std::time::Duration;
 

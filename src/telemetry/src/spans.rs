@@ -42,7 +42,9 @@ impl OpenTraces {
 
     /// The spans of an attempt that has ended; none if its unit is no trajectory.
     pub(crate) fn end(&mut self, unit: &ObservedUnit<'_>) -> Vec<Message> {
-        let steps = self.steps.remove(unit.item).unwrap_or_default();
+        let mut steps = self.steps.remove(unit.item).unwrap_or_default();
+        // Others are of an attempt that was dropped, such as one that has lost its lease.
+        steps.retain(|(_, ended)| *ended >= unit.started);
         let Some(trace) = trace_id(unit.item) else {
             return Vec::new();
         };
@@ -208,4 +210,35 @@ pub(crate) fn outcome(unit: &ObservedUnit<'_>) -> &'static str {
 pub(crate) fn nanos(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn an_attempt_has_no_steps_of_the_one_before_it() {
+        let item = Digest::of_bytes(b"trajectory").to_string();
+        let time = |second| UNIX_EPOCH + Duration::from_secs(second);
+        let mut traces = OpenTraces::default();
+        // The attempt of the first step was dropped without an end.
+        for second in [1, 3] {
+            traces.add(&ObservedStep {
+                trajectory: &item,
+                kind: StepKind::Cell,
+                ended: time(second),
+            });
+        }
+        let unit = ObservedUnit {
+            stage: "rollout",
+            item: &item,
+            started: time(2),
+            ended: time(4),
+            end: UnitOutcome::Failed(FailureKind::Interpreter),
+        };
+        assert_eq!(traces.end(&unit).len(), 2);
+        assert_eq!(traces.end(&unit).len(), 1);
+    }
 }

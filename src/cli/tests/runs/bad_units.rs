@@ -115,7 +115,7 @@ async fn bad_units_fail_with_their_reasons_and_the_others_end() {
     let shared = RunFixture::bare(&text);
     let mut command = coordinator(&shared, &profile);
     command.args(["--set", "rollout.attempts=1"]);
-    command.args(["--set", "rollout.unit_minutes=0.3"]);
+    command.args(["--set", "rollout.unit_minutes=0.4"]);
     let mut coordinating = command.spawn().unwrap();
     // The coordinator works on one unit at a time: on the one that hangs.
     wait_for(&mut coordinating, || {
@@ -140,7 +140,7 @@ async fn bad_units_fail_with_their_reasons_and_the_others_end() {
         .map(|unit| unit.failure.detail.as_str())
         .collect();
     let expected = [
-        "did not end within 0.3 minutes",
+        "did not end within 0.4 minutes",
         "1 attempts ended without a result",
         "server: ",
     ];

@@ -330,7 +330,7 @@ async fn a_slow_statement_delays_no_renewal() {
     let schema = pointer.split('"').find(|part| part.starts_with("run_slow"));
     let table = format!("\"{}\".event", schema.unwrap());
     let lock =
-        format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(6); COMMIT");
+        format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(9); COMMIT");
     let locking = std::thread::spawn(move || postgres::sql(&lock));
     let locks = format!(
         "SELECT COUNT(*) FROM pg_locks WHERE relation = '{table}'::regclass AND granted AND mode = 'AccessExclusiveLock'"
@@ -356,7 +356,7 @@ async fn a_slow_statement_delays_no_renewal() {
     });
     let options = ExecutorOptions {
         concurrency: Some(1),
-        lease: Duration::from_secs(2),
+        lease: Duration::from_secs(4),
         ..ExecutorOptions::default()
     };
     let executor = SharedExecutor::new(

@@ -1,8 +1,8 @@
 //! The leases of the units that this process works on.
 //!
-//! A thread of its own renews them, over a connection of its own: neither a stage that waits for a store nor a slow statement
-//! delays it. An attempt ends before its lease does, by a clock that also counts the time in which the process or the machine
-//! was suspended.
+//! A thread of its own renews them, in PostgreSQL over a connection of its own: neither a stage that waits for a store nor a
+//! slow statement delays it. An attempt ends before its lease does, by a clock that also counts the time in which the process
+//! or the machine was suspended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -39,6 +39,8 @@ struct Keeper {
     stage: &'static str,
     seconds: u32,
     held: Mutex<Vec<Weak<Held>>>,
+    /// Whether the journal could not be written the last time.
+    is_away: Mutex<bool>,
 }
 
 /// A lease that is held.
@@ -64,6 +66,7 @@ impl Leases {
             stage,
             seconds: u32::try_from(duration.as_secs().max(1)).unwrap_or(u32::MAX),
             held: Mutex::default(),
+            is_away: Mutex::default(),
         });
         let (own, pause) = (keeper.clone(), keeper.duration() / RENEWALS);
         let renewing = Periodic::start("leases", pause, move || own.renew_all())?;
@@ -141,6 +144,7 @@ impl Keeper {
         };
         for lease in held {
             if let Err(error) = self.renew(&lease) {
+                *self.is_away() = true;
                 let (stage, item) = (self.stage, &lease.item);
                 tracing::warn!(stage, item, "cannot renew a lease: {error}");
             }
@@ -157,10 +161,29 @@ impl Keeper {
         let is_held = self
             .journal()
             .move_lease(self.stage, &lease.item, from, to)?;
+        *self.is_away() = false;
         *until = is_held.then_some(to);
         let deadline = if is_held { self.deadline(asked) } else { LOST };
         lease.deadline.store(deadline, Ordering::Release);
         Ok(())
+    }
+
+    /// Gives a unit back. If the journal is away, its lease ends by itself: the end of a process does not wait for the journal
+    /// once for each of its units.
+    fn release(&self, item: &str, until: i64) {
+        let mut is_away = self.is_away();
+        if *is_away {
+            return;
+        }
+        if let Err(error) = self.journal().move_lease(self.stage, item, until, 0) {
+            *is_away = true;
+            tracing::warn!("cannot release a lease: {error}");
+        }
+    }
+
+    fn is_away(&self) -> MutexGuard<'_, bool> {
+        // A plain value cannot be left inconsistent by a panic.
+        self.is_away.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<Weak<Held>>> {
@@ -208,13 +231,9 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let keeper = &self.keeper;
-        if let Some(until) = self.held.until().take()
-            && let Err(error) = keeper
-                .journal()
-                .move_lease(keeper.stage, &self.held.item, until, 0)
-        {
-            tracing::warn!("cannot release a lease: {error}");
+        let until = self.held.until().take();
+        if let Some(until) = until {
+            self.keeper.release(&self.held.item, until);
         }
     }
 }
@@ -241,9 +260,13 @@ mod tests {
     async fn a_task_that_blocks_keeps_its_lease() {
         let root = tempfile::tempdir().unwrap();
         let folder = offered(root.path());
-        let leases = Leases::new(folder.clone(), "s", SECOND * 2).unwrap();
+        let leases = Leases::new(folder.clone(), "s", SECOND * 6).unwrap();
         let lease = leases.next("r").unwrap().unwrap();
-        std::thread::sleep(SECOND * 4);
+        let until = || folder.journal().leased_until("s", "a").unwrap();
+        let first = until();
+        while until() == first {
+            std::thread::sleep(SECOND / 20);
+        }
         assert!(leases.of("r", "a").unwrap().is_none(), "it was given away");
         tokio::select! {
             biased;
@@ -260,16 +283,28 @@ mod tests {
     async fn an_attempt_ends_when_another_process_has_its_unit() {
         let root = tempfile::tempdir().unwrap();
         let folder = offered(root.path());
-        let leases = Leases::new(folder.clone(), "s", SECOND * 3).unwrap();
+        let leases = Leases::new(folder.clone(), "s", SECOND * 3_600).unwrap();
         let lease = leases.next("r").unwrap().unwrap();
         let journal = folder.journal();
         let until = || journal.leased_until("s", "a").unwrap().unwrap();
         let far = until() + 1_000;
-        // The lease may be renewed meanwhile.
-        while !journal.move_lease("s", "a", until(), far).unwrap() {}
+        assert!(journal.move_lease("s", "a", until(), far).unwrap());
+        leases.keeper.renew_all();
         assert!(lease.lost().await.starts_with("another process"));
         drop(lease);
         assert_eq!(until(), far, "the lease of the other one stays");
+    }
+
+    #[test]
+    fn a_journal_that_is_away_is_not_waited_for_by_each_lease() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = offered(root.path());
+        let leases = Leases::new(folder.clone(), "s", SECOND * 3_600).unwrap();
+        let lease = leases.next("r").unwrap().unwrap();
+        let until = || folder.journal().leased_until("s", "a").unwrap().unwrap();
+        *leases.keeper.is_away() = true;
+        drop(lease);
+        assert!(until() > 0, "it was given back");
     }
 
     #[tokio::test]

@@ -261,7 +261,7 @@ impl Store for BucketStore {
 }
 
 /// Copies an object to a file, which appears when it is complete; `false` if there is none.
-pub(super) async fn fetch_object(
+async fn fetch_object(
     client: &dyn ObjectStore,
     location: &Location,
     path: &Path,

@@ -11,7 +11,7 @@ use pybench_types::text;
 use serde::Serialize;
 
 use super::Store;
-use super::bucket_store::{BucketStore, PART, fetch_object, replaced};
+use super::bucket_store::{BucketStore, PART, replaced};
 use super::failure::StoreError;
 use crate::RunError;
 
@@ -85,32 +85,8 @@ pub(super) fn download(
     fs::rename(&work, folder).map_err(wrap())
 }
 
-/// Downloads one object to `to`; `part` holds the parts of a large one until they are complete.
+/// Downloads one object to `to`, in parts; `part` holds them until they are complete.
 fn fetch(store: &BucketStore, object: &Object, part: &Path, to: &Path) -> Result<(), RunError> {
-    if object.size > PART as u64 {
-        return fetch_parts(store, object, part, to);
-    }
-    let (key, path) = (object.key.clone(), to.to_owned());
-    let what = format!("fetching {key} to {}", to.display());
-    let is_there = store.run(what, move |client| {
-        let (key, path) = (key.clone(), path.clone());
-        async move { fetch_object(client.as_ref(), &location(&key)?, &path).await }
-    })?;
-    match is_there {
-        true => Ok(()),
-        false => Err(RunError::Store(format!(
-            "{} was deleted while the files were read",
-            object.key
-        ))),
-    }
-}
-
-fn fetch_parts(
-    store: &BucketStore,
-    object: &Object,
-    part: &Path,
-    to: &Path,
-) -> Result<(), RunError> {
     let wrap = || RunError::io(part.display().to_string());
     let mut file = File::options()
         .create(true)
@@ -122,12 +98,14 @@ fn fetch_parts(
     let done = whole_parts(begun, object.size);
     file.set_len(done).map_err(wrap())?;
     file.seek(SeekFrom::Start(done)).map_err(wrap())?;
-    tracing::info!(
-        "{}: {} of {} are here",
-        object.key,
-        text::size(done),
-        text::size(object.size)
-    );
+    if done > 0 {
+        tracing::info!(
+            "{}: {} of {} are here",
+            object.key,
+            text::size(done),
+            text::size(object.size)
+        );
+    }
     for start in (done..object.size).step_by(PART) {
         let bytes = fetch_range(store, object, start)?;
         file.write_all(&bytes).map_err(wrap())?;
@@ -241,6 +219,25 @@ mod tests {
         assert!(large[PART..] == bytes[PART..]);
         assert!(fs::read(folder.join("data/small/a")).unwrap() == bytes);
         assert!(!parts.exists());
+    }
+
+    #[test]
+    fn a_file_that_has_changed_since_it_was_listed_is_refused() {
+        let store = BucketStore::in_memory("data");
+        let root = tempfile::tempdir().unwrap();
+        let source = root.path().join("source");
+        fs::write(&source, "a").unwrap();
+        store.put("small", &source).unwrap();
+        let listed = Object {
+            key: "data/small".to_owned(),
+            tag: Some("another".to_owned()),
+            ..object("small")
+        };
+        let folder = root.path().join("id");
+        let error = download(&store, &[listed], &folder, "data").unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("data/small was replaced"), "{error}");
+        assert!(!folder.exists());
     }
 
     #[test]

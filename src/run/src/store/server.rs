@@ -1,5 +1,6 @@
 //! Section `[store]` of a profile: a bucket, and who may use it. Keys are in files or environment variables, never in it.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -112,11 +113,18 @@ impl ObjectServer {
     /// Checks that the server can be used at all.
     ///
     /// # Errors
-    /// [`RunError::BadInput`] if a key belongs to another kind, the connection to another machine would not be encrypted, the
-    /// prefix is no key, or there is no time for a request.
+    /// [`RunError::BadInput`] if a key belongs to another kind, a secret key has no name, the connection to another machine would
+    /// not be encrypted, the prefix is no key, or there is no time for a request.
     pub(crate) fn check(&self) -> Result<(), RunError> {
         check_key(&self.prefix)?;
         self.check_kind()?;
+        let has_secret = self.secret_key_file.is_some() || self.secret_key_env.is_some();
+        if has_secret && self.access_key.is_none() {
+            return Err(RunError::BadInput(
+                "store.access_key is missing: it names the secret key that the profile gives"
+                    .to_owned(),
+            ));
+        }
         if self.timeout_seconds == 0 {
             return Err(RunError::BadInput(
                 "store.timeout_seconds: a request takes at least 1 second".to_owned(),
@@ -129,8 +137,11 @@ impl ObjectServer {
         else {
             return Ok(());
         };
-        let host = host.split(['/', ':']).next().unwrap_or_default();
-        match host == "localhost" || host.starts_with("127.") {
+        let authority = host.split(['/', '\\', '?', '#']).next().unwrap_or_default();
+        let address = authority.rsplit('@').next().unwrap_or_default();
+        let host = address.split(':').next().unwrap_or_default();
+        let is_loopback = host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+        match host == "localhost" || is_loopback {
             true => Ok(()),
             false => Err(RunError::BadInput(format!(
                 "store.endpoint: {host} is another machine, so it needs https://"
@@ -234,6 +245,11 @@ mod tests {
             let error = refused(&format!("{base}{text}"));
             assert!(error.starts_with(key), "{error}");
         }
+        let nameless = refused("bucket = \"b\"\nsecret_key_env = \"S\"");
+        assert!(
+            nameless.starts_with("store.access_key is missing"),
+            "{nameless}"
+        );
         let server = parsed(&format!("{base}\"azure\"\naccount = \"a\""));
         assert!(server.check().is_ok());
     }
@@ -250,7 +266,13 @@ mod tests {
         };
         assert!(check("http://127.0.0.1:1/x").is_ok());
         assert!(check("https://s3.example.org").is_ok());
-        let error = check("http://s3.example.org").unwrap_err().to_string();
-        assert!(error.contains("needs https://"), "{error}");
+        for other in [
+            "http://s3.example.org",
+            "http://127.example.org:9000",
+            "http://localhost:a@s3.example.org",
+        ] {
+            let error = check(other).unwrap_err().to_string();
+            assert!(error.contains("needs https://"), "{error}");
+        }
     }
 }
