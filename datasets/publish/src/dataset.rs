@@ -59,7 +59,11 @@ pub(super) fn package(
         dataset = dataset.without_matches(&scrubber, copies.path())?;
         temporary = Some(copies);
     }
-    dataset.card = card::with_section(&dataset.card, &dataset.scan.benchmarks.section());
+    let mut section = dataset.scan.benchmarks.section();
+    if !allow_contaminated {
+        section += "\nThe sections on how the rows were made, diversity, split and scrubbing count these rows too.\n";
+    }
+    dataset.card = card::with_section(&dataset.card, &section);
     dataset.into_package(repo, temporary)
 }
 
