@@ -584,6 +584,9 @@ fn cluster_by_gap() -> Operation {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
     use super::*;
 
     fn value(name: &str, arguments: Arguments) -> f64 {
@@ -623,6 +626,27 @@ mod tests {
         let inside = 62.75 + 84.75;
         let f = value("answer_anova_f", of([("key", "g"), ("column", "x")]));
         close(f, 4.5 / (inside / 6.0));
+    }
+
+    #[test]
+    fn groups_of_equal_values_are_not_compared() {
+        let drawn = |first: [f64; 4]| {
+            let groups = ["a", "a", "a", "a", "b", "b", "b", "b", "b", "b"];
+            let values = first.into_iter().chain([1.0, 2.0, 3.0, 4.0, 5.0, 7.0]);
+            let columns = vec![
+                Column::new("g".into(), groups.to_vec()),
+                Column::new("x".into(), values.collect::<Vec<f64>>()),
+            ];
+            let frame = crate::Frame::new(DataFrame::new(10, columns).unwrap());
+            ["answer_welch_t", "answer_anova_f", "group_z_score"].map(|name| {
+                let mut rng = ChaCha8Rng::seed_from_u64(1);
+                let operation = crate::operations::named(name).unwrap();
+                let arguments = operation.arguments(Draw::new(&frame, &mut rng));
+                arguments.is_some()
+            })
+        };
+        assert_eq!(drawn([0.1; 4]), [false; 3]);
+        assert_eq!(drawn([0.1, 0.1, 0.1, 0.2]), [true; 3]);
     }
 
     #[test]
