@@ -506,17 +506,24 @@ pub fn with_section(card: &str, section: &str) -> String {
     [&card[..start], section, next.unwrap_or_default()].concat()
 }
 
-/// The card of a copy with the sections of its source on how the rows were made, where the source has them.
+/// Sections that a copy without some rows cannot compute again, beside the recipe.
+const ORIGIN: [&str; 4] = ["How it was made", "Diversity", "Split", "Scrubbing"];
+
+/// The card of a copy with the sections of its source on how the rows were made, measured, split and scrubbed, where the
+/// source has them. Their numbers are those of the source.
 pub fn with_origin(card: &str, source: &str) -> String {
-    let made = source.find("\n## How it was made\n").map(|at| {
-        let section = &source[at + 1..];
-        let end = section.find("\n## ").unwrap_or(section.len());
-        &section[..end]
-    });
-    let sections = [made, recipe_section(source)].into_iter().flatten();
+    let sections = ORIGIN.iter().filter_map(|name| named_section(source, name));
+    let sections = sections.chain(recipe_section(source));
     sections.fold(card.to_owned(), |card, section| {
         with_section(&card, section)
     })
+}
+
+/// A section of a card with its heading.
+fn named_section<'a>(card: &'a str, name: &str) -> Option<&'a str> {
+    let section = &card[card.find(&format!("\n## {name}\n"))? + 1..];
+    let end = section.find("\n## ").unwrap_or(section.len());
+    Some(&section[..end])
 }
 
 /// The recipe of a card with its heading. It ends with its fence, since a recipe may have lines that look like headings.
@@ -657,10 +664,13 @@ mod tests {
     #[test]
     fn a_copy_says_how_the_rows_of_its_source_were_made() {
         let source = "# a\n\n## How it was made\n\n60 accepted\n\n## Statistics\n\n60 rows\n\n\
+                      ## Split\n\n9 groups\n\n\
                       ## Recipe\n\n```toml\nname = 'a'\n\n## goals\naccept = 60\n```\n\n## Additional files\n\nnone\n";
         let copy = "# a\n\n## How it was made\n\n59 kept\n\n## Statistics\n\n59 rows\n\n\
+                    ## Split\n\nof the source\n\n\
                     ## Recipe\n\n```toml\n# From a\n```\n";
         let expected = "# a\n\n## How it was made\n\n60 accepted\n\n## Statistics\n\n59 rows\n\n\
+                        ## Split\n\n9 groups\n\n\
                         ## Recipe\n\n```toml\nname = 'a'\n\n## goals\naccept = 60\n```\n";
         assert_eq!(with_origin(copy, source), expected);
         assert_eq!(with_origin(copy, "# a\n"), copy);

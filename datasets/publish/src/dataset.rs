@@ -48,22 +48,30 @@ pub(super) fn package(
     };
     let (folder, scrubber) = (from.folder()?, Scrubber::of_machine());
     let mut dataset = CheckedDataset::read(&folder, &scrubber)?;
-    let has_matches = !dataset.scan.benchmarks.matches.is_empty();
-    let clean = match has_matches && !allow_contaminated {
-        true => Some(dataset.without_matches(&scrubber)?),
-        false => None,
-    };
-    let temporary = clean.map(|(clean, temporary)| {
-        dataset = clean;
-        temporary
-    });
-    if has_matches {
-        if allow_contaminated {
-            dataset.scan.benchmarks.action = MatchAction::Allowed;
-        }
-        dataset.card = card::with_section(&dataset.card, &dataset.scan.benchmarks.section());
+    if dataset.scan.benchmarks.matches.is_empty() {
+        return dataset.into_package(repo, None);
     }
+    let mut temporary = None;
+    if allow_contaminated {
+        dataset.scan.benchmarks.action = MatchAction::Allowed;
+    } else {
+        let copies = temporary_folder()?;
+        dataset = dataset.without_matches(&scrubber, copies.path())?;
+        temporary = Some(copies);
+    }
+    let mut section = dataset.scan.benchmarks.section();
+    if !allow_contaminated {
+        section += "\nThe sections on how the rows were made, diversity, split and scrubbing count these rows too.\n";
+    }
+    dataset.card = card::with_section(&dataset.card, &section);
     dataset.into_package(repo, temporary)
+}
+
+fn temporary_folder() -> Result<TempDir, RunError> {
+    let folder = tempfile::Builder::new()
+        .prefix("pybench-publish-")
+        .tempdir();
+    folder.map_err(RunError::io("temporary folder for the copy"))
 }
 
 /// A dataset that passed its checks.
@@ -110,33 +118,49 @@ impl CheckedDataset {
         path.is_file().then_some(path)
     }
 
-    /// A checked copy without the rows that match benchmarks, in a temporary folder.
+    /// A checked copy without the rows that match benchmarks, in this folder. Word sequences that were common in the dataset
+    /// may not be common without these rows, so copies are made until no row matches.
     ///
     /// # Errors
     /// [`RunError::BadInput`] if every row matches; errors of the disk.
-    fn without_matches(&mut self, scrubber: &Scrubber) -> Result<(Self, TempDir), RunError> {
-        let mut benchmarks = std::mem::take(&mut self.scan.benchmarks);
-        benchmarks.action = MatchAction::Dropped;
-        if benchmarks.matches.len() == benchmarks.rows {
-            return Err(RunError::BadInput(format!(
-                "{}: every row matches tasks or files of benchmarks ({}), so there is nothing to publish; \
-                 --allow-contaminated publishes them, and the card says so",
-                self.folder.display(),
-                benchmarks.counts()
-            )));
+    fn without_matches(mut self, scrubber: &Scrubber, copies: &Path) -> Result<Self, RunError> {
+        let has_proof = self.proof().is_some();
+        let (source, rows) = (self.folder.clone(), self.scan.benchmarks.rows);
+        let mut benchmarks = BenchmarkMatches {
+            rows,
+            unread: self.scan.benchmarks.unread,
+            action: MatchAction::Dropped,
+            matches: Vec::new(),
+        };
+        for number in 1.. {
+            let found = std::mem::take(&mut self.scan.benchmarks);
+            if found.matches.is_empty() {
+                break;
+            }
+            let left_out = found.matches.iter().map(|found| found.row).collect();
+            benchmarks.matches.extend(found.matches);
+            if benchmarks.matches.len() == rows {
+                return Err(RunError::BadInput(format!(
+                    "{}: every row matches tasks or files of benchmarks ({}), so there is nothing to publish; \
+                     --allow-contaminated publishes them, and the card says so",
+                    source.display(),
+                    benchmarks.counts()
+                )));
+            }
+            let copy = copies.join(format!("copy-{number}"));
+            without_rows(
+                &self.folder,
+                &copy,
+                "pybench publish",
+                (found.rows, &left_out),
+            )?;
+            let clean = Self::read(&copy, scrubber)?;
+            let card = card::with_origin(&clean.card, &self.card);
+            self = Self { card, ..clean };
         }
-        report_left_out(&benchmarks, self.proof().is_some());
-        let mut temporary = tempfile::Builder::new();
-        let temporary = temporary.prefix("pybench-publish-").tempdir();
-        let temporary = temporary.map_err(RunError::io("temporary folder for the copy"))?;
-        let copy = temporary.path().join("dataset");
-        let left_out = benchmarks.matches.iter().map(|found| found.row).collect();
-        let rows = (benchmarks.rows, &left_out);
-        without_rows(&self.folder, &copy, "pybench publish", rows)?;
-        let mut clean = Self::read(&copy, scrubber)?;
-        clean.card = card::with_origin(&clean.card, &self.card);
-        clean.scan.benchmarks = benchmarks;
-        Ok((clean, temporary))
+        report_left_out(&benchmarks, has_proof);
+        self.scan.benchmarks = benchmarks;
+        Ok(self)
     }
 
     fn into_package(

@@ -1,6 +1,6 @@
 //! Draws arguments for an operation from the table that it would work on, so that the task is well defined.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use polars::prelude::{Column, DataType};
@@ -175,11 +175,28 @@ impl<'a> Draw<'a> {
             return 0;
         };
         let missing = column.is_null();
-        let mut counts = std::collections::HashMap::new();
+        let mut counts = HashMap::new();
         for (key, missing) in self.texts(key).into_iter().zip(missing.iter()) {
             *counts.entry(key).or_insert(0) += usize::from(missing == Some(false));
         }
         counts.into_values().min().unwrap_or(0)
+    }
+
+    /// The number of different values in the group that has the fewest. Missing values do not count.
+    pub(crate) fn fewest_in_group(&self, key: &str, value: &str) -> usize {
+        let floats = self.column(value).map(|c| c.cast(&DataType::Float64));
+        let Some(Ok(floats)) = floats else {
+            return 0;
+        };
+        let Ok(floats) = floats.f64() else {
+            return 0;
+        };
+        let mut groups: HashMap<Option<String>, HashSet<u64>> = HashMap::new();
+        for (key, value) in self.texts(key).into_iter().zip(floats.iter()) {
+            let values = groups.entry(key).or_default();
+            values.extend(value.map(f64::to_bits));
+        }
+        groups.values().map(HashSet::len).min().unwrap_or(0)
     }
 
     /// A text column without missing values.

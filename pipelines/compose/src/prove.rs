@@ -124,6 +124,10 @@ fn sibling(operation: &str) -> Option<&'static str> {
         "body" => "text",
         "before" => "after",
         "after" => "before",
+        "head" => "tail",
+        "tail" => "head",
+        "either" => "both",
+        "both" => "either",
         _ => return None,
     };
     let name = format!("{kind}_{other}");

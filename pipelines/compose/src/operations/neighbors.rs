@@ -131,16 +131,16 @@ fn running() -> Vec<Operation> {
     ]
 }
 
-/// A category, a number without gaps, and the name of a new column.
+/// A category, a number without gaps, and the name of a new column. `fits` tests the category and the number.
 fn grouped(
     patterns: &'static [&'static str],
     least: usize,
-    fits: fn(&Draw<'_>, &str) -> bool,
+    fits: fn(&Draw<'_>, &str, &str) -> bool,
 ) -> impl Fn(&mut Draw<'_>) -> Option<Arguments> {
     move |draw| {
         let (key, column) = draw.grouped(least)?;
         let new = draw.new_name(patterns, &column)?;
-        (draw.nulls(&column) == 0 && fits(draw, &column)).then(|| {
+        (draw.nulls(&column) == 0 && fits(draw, &key, &column)).then(|| {
             Arguments::new([
                 ("key", Argument::Column(key)),
                 ("column", Argument::Column(column)),
@@ -150,7 +150,7 @@ fn grouped(
     }
 }
 
-fn any(_: &Draw<'_>, _: &str) -> bool {
+fn any(_: &Draw<'_>, _: &str, _: &str) -> bool {
     true
 }
 
@@ -214,10 +214,12 @@ fn in_groups() -> Vec<Operation> {
 
 /// The row's value in relation to those of its group.
 fn beside_group() -> Vec<Operation> {
-    let positive =
-        |draw: &Draw<'_>, name: &str| draw.numbers(name).first().is_some_and(|least| *least > 0.0);
+    let positive = |draw: &Draw<'_>, _: &str, name: &str| {
+        draw.numbers(name).first().is_some_and(|least| *least > 0.0)
+    };
+    let varied = |draw: &Draw<'_>, key: &str, name: &str| draw.fewest_in_group(key, name) >= 2;
     vec![
-        Operation::derive("group_z_score", grouped(&["*_group_z", "group_z"], 3, any), |a| {
+        Operation::derive("group_z_score", grouped(&["*_group_z", "group_z"], 3, varied), |a| {
             let mean = within(a.col("column").mean(), a.col("key"));
             (a.col("column") - mean) / within(a.col("column").std(1), a.col("key"))
         })

@@ -164,7 +164,7 @@ fn extracted() -> Vec<Operation> {
 fn replaced() -> Vec<Operation> {
     let without_digits = |text: &str| {
         let kept: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
-        is_word(&kept)
+        kept != text && is_word(&kept)
     };
     let prefix = |draw: &mut Draw<'_>| {
         let column = plain_text(draw)?;

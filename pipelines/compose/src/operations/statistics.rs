@@ -112,8 +112,9 @@ fn of_one() -> Vec<Operation> {
         ]))
     };
     let entropy = |a: &Arguments, t: LazyFrame| {
-        let counts = t.group_by_stable([a.col("key")]).agg([len().alias("n")]);
-        let share = col("n").cast(DataType::Float64) / col("n").sum();
+        let counts = t.group_by_stable([a.col("key")]);
+        let counts = counts.agg([len().alias("\u{1}n")]);
+        let share = col("\u{1}n").cast(DataType::Float64) / col("\u{1}n").sum();
         let bits = share.clone() * share.log(lit(2.0));
         counts.select([(lit(-1.0) * bits.sum()).alias("answer")])
     };
@@ -271,10 +272,16 @@ fn of_two() -> Vec<Operation> {
 
 /// Tests of columns by groups.
 fn of_groups() -> Vec<Operation> {
-    let groups = |draw: &mut Draw<'_>| {
+    // Groups of equal values have no spread, or one of rounding errors, by which these statistics divide.
+    let varied = |draw: &mut Draw<'_>| {
         let (key, column) = draw.grouped(3)?;
+        let fits = draw.nulls(&column) == 0 && draw.fewest_in_group(&key, &column) >= 2;
+        fits.then_some((key, column))
+    };
+    let groups = move |draw: &mut Draw<'_>| {
+        let (key, column) = varied(draw)?;
         let mut names = draw.values(&key);
-        (names.len() >= 2 && draw.nulls(&column) == 0).then_some(())?;
+        (names.len() >= 2).then_some(())?;
         let last = names.len() as i64 - 1;
         let first = names.remove(draw.count(0, last) as usize);
         let second = names.remove(draw.count(0, last - 1) as usize);
@@ -294,14 +301,12 @@ fn of_groups() -> Vec<Operation> {
         let spread = |group: &str| of(group).var(1) / of(group).count().cast(DataType::Float64);
         (mean("first") - mean("second")) / (spread("first") + spread("second")).sqrt()
     };
-    let all_groups = |draw: &mut Draw<'_>| {
-        let (key, column) = draw.grouped(3)?;
-        (draw.nulls(&column) == 0).then(|| {
-            Arguments::new([
-                ("key", Argument::Column(key)),
-                ("column", Argument::Column(column)),
-            ])
-        })
+    let all_groups = move |draw: &mut Draw<'_>| {
+        let (key, column) = varied(draw)?;
+        Some(Arguments::new([
+            ("key", Argument::Column(key)),
+            ("column", Argument::Column(column)),
+        ]))
     };
     let anova = |a: &Arguments| {
         let (x, groups) = (float(a, "column"), a.col("key").n_unique());
@@ -579,6 +584,9 @@ fn cluster_by_gap() -> Operation {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
     use super::*;
 
     fn value(name: &str, arguments: Arguments) -> f64 {
@@ -618,6 +626,27 @@ mod tests {
         let inside = 62.75 + 84.75;
         let f = value("answer_anova_f", of([("key", "g"), ("column", "x")]));
         close(f, 4.5 / (inside / 6.0));
+    }
+
+    #[test]
+    fn groups_of_equal_values_are_not_compared() {
+        let drawn = |first: [f64; 4]| {
+            let groups = ["a", "a", "a", "a", "b", "b", "b", "b", "b", "b"];
+            let values = first.into_iter().chain([1.0, 2.0, 3.0, 4.0, 5.0, 7.0]);
+            let columns = vec![
+                Column::new("g".into(), groups.to_vec()),
+                Column::new("x".into(), values.collect::<Vec<f64>>()),
+            ];
+            let frame = crate::Frame::new(DataFrame::new(10, columns).unwrap());
+            ["answer_welch_t", "answer_anova_f", "group_z_score"].map(|name| {
+                let mut rng = ChaCha8Rng::seed_from_u64(1);
+                let operation = crate::operations::named(name).unwrap();
+                let arguments = operation.arguments(Draw::new(&frame, &mut rng));
+                arguments.is_some()
+            })
+        };
+        assert_eq!(drawn([0.1; 4]), [false; 3]);
+        assert_eq!(drawn([0.1, 0.1, 0.1, 0.2]), [true; 3]);
     }
 
     #[test]

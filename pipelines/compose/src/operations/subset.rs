@@ -87,11 +87,11 @@ fn conditions() -> Vec<Operation> {
         )
         .en([
             "keep only the rows whose $column is at most two sample standard deviations (n - 1) away from its mean at that point",
-            "remove the rows whose $column lies more than 2 standard deviations (n - 1) from the mean of the remaining rows",
+            "remove the rows whose $column lies more than 2 sample standard deviations (n - 1) from its mean, both computed once before any is removed (missing values go too)",
         ])
         .zh([
             "只保留$column与其当前平均值相差不超过两个样本标准差（分母n-1）的行",
-            "去掉$column偏离平均值超过2倍样本标准差（分母n-1）的行",
+            "去掉$column偏离平均值超过2倍样本标准差（分母n-1，均在去除之前计算一次）的行，缺失值也去掉",
         ]),
     ]
 }

@@ -239,7 +239,7 @@ fn wrong_answers(total: &AuditRow, outside: &[String], constants: &BestConstants
     if !outside.is_empty() {
         let _ = write!(
             text,
-            " A copy of the prompt answers {}, which does not count in `strict`.",
+            " A copy of the prompt answers these tasks, which does not count in `strict`: {}.",
             outside.join(", ")
         );
     }

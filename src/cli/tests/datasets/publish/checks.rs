@@ -35,6 +35,7 @@ async fn rows_of_a_benchmark_leave_only_when_they_are_allowed() {
         "1 of them match tasks or files of a benchmark (PyBench 1) and were left out.",
         format!("| `{name}` | pybench/").as_str(),
         "| rows | 59 |",
+        "groups (connected components) of rows",
     ] {
         assert!(card.contains(words), "{words}: {card}");
     }
