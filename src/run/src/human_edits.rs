@@ -63,14 +63,8 @@ pub fn read_of(journal: &Journal, recorded: &Digest) -> Result<Vec<HumanEdit>, R
 /// The journal cannot be read.
 pub fn recorded_ids(journal: &Journal) -> Result<BTreeSet<String>, RunError> {
     let found = journal.metadata_with_prefix(PREFIX)?;
-    let recorded = |key: &str| {
-        let (recorded, _) = key.strip_prefix(PREFIX)?.split_once('/')?;
-        Some(recorded.to_owned())
-    };
-    Ok(found
-        .iter()
-        .filter_map(|(key, _)| recorded(key.as_str()))
-        .collect())
+    let recorded = |key: &str| Some(key.split_once('/')?.0.to_owned());
+    Ok(found.iter().filter_map(|(key, _)| recorded(key)).collect())
 }
 
 /// One edit; `None` if there is none with these ids.
