@@ -441,6 +441,7 @@ fn last_lines(operation: &Operation, job: &Job<'_>, style: &Style) -> String {
     let t = style.table;
     match (operation.role, style.idiom) {
         (Role::Answer, _) if operation.is_list() => PRINT_LIST.to_owned(),
+        (Role::Answer, _) if operation.is_several_numbers() => PRINT_NUMBERS.to_owned(),
         (Role::Answer, _) => PRINT_ANSWER.to_owned(),
         _ if operation.input != Medium::Table => seen(operation.input, style.source),
         (_, Idiom::Plain) => format!("print(len({t}), \"rows saved\")"),
@@ -453,6 +454,8 @@ fn last_lines(operation: &Operation, job: &Job<'_>, style: &Style) -> String {
 const PRINT_ANSWER: &str = "print(\"answer:\", answer)";
 /// Shows a list as it is to be stated.
 const PRINT_LIST: &str = "print(\"answer:\", \", \".join(answer))";
+/// Shows several numbers at full precision.
+const PRINT_NUMBERS: &str = "print(\"answer:\", \", \".join(str(number) for number in answer))";
 
 /// The steps as one query.
 fn queries(job: &Job<'_>, style: &Style) -> Result<String, GraphError> {
@@ -470,8 +473,13 @@ fn queries(job: &Job<'_>, style: &Style) -> Result<String, GraphError> {
         before = format!("step{}", at + 1);
         tables.push(format!("{before} AS (\n    {query}\n)"));
     }
-    let query = ending.operation()?.sql.as_deref().unwrap_or_default();
+    let ending_operation = ending.operation()?;
+    let query = ending_operation.sql.as_deref().unwrap_or_default();
     let query = fill(query, &ending.arguments, Notation::Sql, &[("t", &before)]);
+    let (row, print) = match ending_operation.is_several_numbers() {
+        true => ("fetchone()", PRINT_NUMBERS),
+        false => ("fetchone()[0]", PRINT_ANSWER),
+    };
     let with = match tables.is_empty() {
         true => String::new(),
         false => format!("WITH {}\n", tables.join(",\n")),
@@ -484,7 +492,7 @@ fn queries(job: &Job<'_>, style: &Style) -> Result<String, GraphError> {
         ),
     };
     Ok(format!(
-        "{counted}query = {}\nanswer = db.execute(query).fetchone()[0]\n{PRINT_ANSWER}",
+        "{counted}query = {}\nanswer = db.execute(query).{row}\n{print}",
         triple(&format!("{with}{query}"))
     ))
 }

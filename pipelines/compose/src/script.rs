@@ -358,9 +358,9 @@ impl<'a> Script<'a> {
             .flat_map(|text| text.lines().rev());
         let mut answers = lines.filter_map(|line| line.strip_prefix("answer:"));
         let value = answers.next().ok_or(ScriptError::NoAnswer)?.trim();
-        let value = match (self.plan.decimals, value.parse::<f64>()) {
-            (Some(decimals), Ok(number)) => format!("{number:.*}", usize::from(decimals)),
-            _ => value.to_owned(),
+        let value = match self.plan.decimals {
+            Some(decimals) => rounded(value, decimals),
+            None => value.to_owned(),
         };
         Ok(match en {
             true => format!("I followed the steps on the data as loaded.\n{marker}: {value}"),
@@ -375,6 +375,16 @@ impl<'a> Script<'a> {
         }
         .to_owned()
     }
+}
+
+/// One number, or several with commas between them, with so many decimals.
+fn rounded(value: &str, decimals: u8) -> String {
+    let rounded = |text: &str| match text.parse::<f64>() {
+        Ok(number) => format!("{number:.*}", usize::from(decimals)),
+        Err(_) => text.to_owned(),
+    };
+    let numbers: Vec<String> = value.split(", ").map(rounded).collect();
+    numbers.join(", ")
 }
 
 /// The files of a task that a sample looks at before it reads them.

@@ -268,9 +268,14 @@ fn answer(composed: &Composed, rng: &mut ChaCha8Rng) -> Written {
         .ending()
         .and_then(|step| step.operation().ok());
     let is_list = ending.is_some_and(Operation::is_list);
+    let is_several = ending.is_some_and(Operation::is_several_numbers);
     let number = composed.result.class("answer") == Some(Class::Number);
     let whole = values.iter().all(serde_json::Value::is_i64);
     let form = match (number, is_list) {
+        (true, _) if is_several => Form::Numbers {
+            count: values.len(),
+            decimals: (!whole).then(|| finest(&values)),
+        },
         (true, _) if whole => Form::Integer,
         (true, _) => Form::Decimals(decimals(values.first().and_then(|value| value.as_f64()))),
         (false, true) => Form::List,
@@ -278,6 +283,7 @@ fn answer(composed: &Composed, rng: &mut ChaCha8Rng) -> Written {
     };
     let decimals = match form {
         Form::Decimals(decimals) => Some(decimals),
+        Form::Numbers { decimals, .. } => decimals,
         _ => None,
     };
     let check = match form {
@@ -289,20 +295,22 @@ fn answer(composed: &Composed, rng: &mut ChaCha8Rng) -> Written {
             digits: None,
             decimals,
         },
-        Form::Name | Form::List => CheckSpec::Values {
+        Form::Numbers { .. } | Form::Name | Form::List => CheckSpec::Values {
             marker: marker.clone(),
             expected: "expected".into(),
             ordered: true,
             rtol: 1e-9,
             digits: None,
-            decimals: None,
+            decimals,
         },
     };
     let expected = match form {
         Form::Integer | Form::Decimals(_) => values
             .first()
             .map_or("null".into(), |value| value.to_string()),
-        Form::Name | Form::List => serde_json::Value::Array(values).to_string(),
+        Form::Numbers { .. } | Form::Name | Form::List => {
+            serde_json::Value::Array(values).to_string()
+        }
     };
     let plan = Plan {
         graph: composed.graph.clone(),
@@ -323,6 +331,13 @@ fn answer(composed: &Composed, rng: &mut ChaCha8Rng) -> Written {
 fn decimals(number: Option<f64>) -> u8 {
     let size = number.map_or(0.0, |x| x.abs().max(1e-6).log10().floor());
     (3.0 - size).clamp(2.0, 8.0) as u8
+}
+
+/// Decimals that show at least four digits of each number but zero.
+fn finest(numbers: &[serde_json::Value]) -> u8 {
+    let numbers = numbers.iter().filter_map(serde_json::Value::as_f64);
+    let each = numbers.filter(|x| *x != 0.0).map(|x| decimals(Some(x)));
+    each.max().unwrap_or(2)
 }
 
 /// A table, a chart or another content in a file; `None` if it cannot be written.

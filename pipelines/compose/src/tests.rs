@@ -3,6 +3,7 @@
 mod first_look;
 mod less_precise;
 mod several_files;
+mod several_numbers;
 
 use std::collections::BTreeSet;
 

@@ -27,6 +27,11 @@ pub(crate) enum Form {
     Integer,
     /// A number with at least so many decimals.
     Decimals(u8),
+    /// Several numbers, perhaps with at least so many decimals.
+    Numbers {
+        count: usize,
+        decimals: Option<u8>,
+    },
     Name,
     List,
 }
@@ -261,13 +266,18 @@ fn rest(request: &Request<'_>, rng: &mut ChaCha8Rng) -> String {
 
 fn last_line(marker: &str, form: Form, en: bool, rng: &mut ChaCha8Rng) -> String {
     let example = match form {
-        Form::Integer | Form::Decimals(_) => "N",
-        Form::Name => "NAME",
-        Form::List => "A, B, C",
+        Form::Integer | Form::Decimals(_) => "N".to_owned(),
+        Form::Numbers { count, .. } => {
+            let numbers: Vec<String> = (1..=count).map(|at| format!("N{at}")).collect();
+            numbers.join(", ")
+        }
+        Form::Name => "NAME".to_owned(),
+        Form::List => "A, B, C".to_owned(),
     };
     let precision = match (form, en) {
-        (Form::Decimals(decimals), true) => format!(" with at least {decimals} decimals"),
+        (Form::Decimals(decimals), true) => format!(", N with at least {decimals} decimals"),
         (Form::Decimals(decimals), false) => format!("，至少保留 {decimals} 位小数"),
+        (Form::Numbers { decimals, .. }, _) => several(decimals, en),
         _ => String::new(),
     };
     match en {
@@ -278,14 +288,23 @@ fn last_line(marker: &str, form: Form, en: bool, rng: &mut ChaCha8Rng) -> String
                 "Finish with a line",
             ];
             let start = start.choose(rng).copied().unwrap_or_default();
-            let with = if precision.is_empty() {
-                String::new()
-            } else {
-                format!(", N{precision}")
-            };
-            format!("{start} `{marker}: {example}`{with}.")
+            format!("{start} `{marker}: {example}`{precision}.")
         }
         false => format!("回答的最后一行写 `{marker}: {example}`{precision}。"),
+    }
+}
+
+/// How several numbers are written. Commas separate them, so none stands between thousands.
+fn several(decimals: Option<u8>, en: bool) -> String {
+    match (decimals, en) {
+        (Some(decimals), true) => format!(
+            ", each number with at least {decimals} decimals and without a sign between thousands"
+        ),
+        (None, true) => ", the numbers without a sign between thousands".to_owned(),
+        (Some(decimals), false) => {
+            format!("，每个数至少保留 {decimals} 位小数，不加千位分隔符")
+        }
+        (None, false) => "，不加千位分隔符".to_owned(),
     }
 }
 
