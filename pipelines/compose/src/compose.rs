@@ -75,8 +75,18 @@ pub struct Composed {
 /// Draws a graph over a table and proves it; `None` if this draw has no proven graph. It has no operation and no pair of
 /// operations that `avoided` holds out.
 pub fn compose(start: &Frame, avoided: &HeldOutRule, rng: &mut ChaCha8Rng) -> Option<Composed> {
+    compose_of(start, avoided, &|_| true, rng)
+}
+
+/// As [`compose`], of the operations that `suits` allows.
+pub(crate) fn compose_of(
+    start: &Frame,
+    avoided: &HeldOutRule,
+    suits: &dyn Fn(&Operation) -> bool,
+    rng: &mut ChaCha8Rng,
+) -> Option<Composed> {
     let length = *LENGTHS.choose(rng)?;
-    let mut chain = Chain::new(start, avoided);
+    let mut chain = Chain::new(start, avoided, suits);
     let roles = match start.medium() {
         Medium::Table => roles(length, start.others.len(), rng),
         medium => roles_on(medium, length, rng),
@@ -150,6 +160,7 @@ fn roles_on(medium: Medium, length: usize, rng: &mut ChaCha8Rng) -> Vec<Role> {
 /// The steps so far, and the table after them.
 struct Chain<'a> {
     avoided: &'a HeldOutRule,
+    suits: &'a dyn Fn(&Operation) -> bool,
     steps: Vec<Step>,
     frame: Frame,
     /// Columns that a step made and none has used.
@@ -158,9 +169,10 @@ struct Chain<'a> {
 }
 
 impl<'a> Chain<'a> {
-    fn new(start: &Frame, avoided: &'a HeldOutRule) -> Self {
+    fn new(start: &Frame, avoided: &'a HeldOutRule, suits: &'a dyn Fn(&Operation) -> bool) -> Self {
         Self {
             avoided,
+            suits,
             steps: Vec::new(),
             frame: start.clone(),
             unused: Vec::new(),
@@ -172,7 +184,7 @@ impl<'a> Chain<'a> {
     fn extend(&mut self, role: Role, rng: &mut ChaCha8Rng) -> bool {
         let medium = self.frame.medium();
         let candidates = operations::all().filter(|o| o.role == role && o.input == medium);
-        let candidates: Vec<&Operation> = candidates.collect();
+        let candidates: Vec<&Operation> = candidates.filter(|o| (self.suits)(o)).collect();
         for _ in 0..TRIES {
             let Some(operation) = candidates.choose(rng) else {
                 return false;

@@ -252,6 +252,10 @@ impl<'a> Script<'a> {
             }
             Some(Part::Load) => self.opening(),
             Some(Part::Work(cell)) => self.explained(*cell)?,
+            Some(Part::Check) if job(self.task, &self.plan).is_program() => match en {
+                true => "I run the program on the table to see that it works.".to_owned(),
+                false => "用这张表运行一遍程序，确认它能正常工作。".to_owned(),
+            },
             Some(Part::Check) | None => match en {
                 true => "I read the file back to see that it is as it should be.".to_owned(),
                 false => "再读一遍输出文件，确认内容无误。".to_owned(),
@@ -347,8 +351,11 @@ impl<'a> Script<'a> {
         let en = self.task.language == Language::En;
         let Some(marker) = &self.plan.marker else {
             let path = self.task.outputs.first().map_or("", String::as_str);
+            let is_program = job(self.task, &self.plan).is_program();
             return Ok(match en {
+                true if is_program => format!("The program is saved as ./{path}."),
                 true => format!("The result is saved as ./{path}."),
+                false if is_program => format!("程序已保存到 ./{path}。"),
                 false => format!("结果已保存到 ./{path}。"),
             });
         };
@@ -403,6 +410,7 @@ fn job<'a>(task: &'a Task, plan: &'a Plan) -> Job<'a> {
         numbers: &plan.numbers,
         output: task.outputs.first().map(String::as_str),
         title: &plan.title,
+        decimals: plan.decimals,
     }
 }
 

@@ -12,7 +12,7 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::argument::python_string;
-use crate::compose::{Composed, compose};
+use crate::compose::{Composed, compose_of};
 use crate::content::{Content, Medium};
 use crate::frame::{Class, Frame, records};
 use crate::graph::{GraphError, Step};
@@ -20,6 +20,7 @@ use crate::inputs::{self, Inputs};
 use crate::note::note;
 use crate::operation::{Operation, Order, Role};
 use crate::plan::Plan;
+use crate::program;
 use crate::wording::{self, Form, Request};
 use crate::{media, messy, picture};
 
@@ -33,6 +34,8 @@ const MAX_HELD_OUT: usize = 4 << 20;
 const TABLE_TOLERANCE: f64 = 1e-6;
 /// Graphs that are drawn over a file before it is given up for a task.
 const DRAWS: usize = 12;
+/// Share of the tasks on one table, not a messy one, that ask for a program if one can be asked for.
+const PROGRAMS: f64 = 0.08;
 
 /// What determines a task, besides its file.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +95,9 @@ pub fn make(
     let Some(inputs) = inputs else {
         return Ok(None);
     };
-    let drawn = (0..DRAWS).find_map(|_| compose(&inputs.frame, seed.avoided, &mut rng));
+    let is_program = asks_for_program(&inputs, seed.seed);
+    let suits = |operation: &Operation| !is_program || program::suits(operation);
+    let drawn = (0..DRAWS).find_map(|_| compose_of(&inputs.frame, seed.avoided, &suits, &mut rng));
     let Some(composed) = drawn else {
         return Ok(None);
     };
@@ -112,7 +117,13 @@ fn write(
     let (graph, language) = (&composed.graph, seed.language);
     let keyword = graph.keyword()?;
     let written = match graph.ending().map(|step| step.operation()).transpose()? {
-        Some(ending) if ending.role == Role::Answer => Some(answer(composed, rng)),
+        Some(ending) if ending.role == Role::Answer => {
+            let answer = answer(composed, rng);
+            Some(match asks_for_program(&inputs, seed.seed) {
+                true => as_program(answer, composed, &inputs.frame, seed.seed),
+                false => answer,
+            })
+        }
         Some(ending) => output(composed, ending, rng),
         None => None,
     };
@@ -150,7 +161,9 @@ fn write(
         files: inputs.files.clone(),
         held_out: held_out.iter().map(|(file, _)| file.clone()).collect(),
         outputs: match &result {
-            wording::Ending::File { path, .. } => vec![path.clone()],
+            wording::Ending::File { path, .. } | wording::Ending::Program { path, .. } => {
+                vec![path.clone()]
+            }
             wording::Ending::Line { .. } => Vec::new(),
         },
         reference,
@@ -324,6 +337,42 @@ fn answer(composed: &Composed, rng: &mut ChaCha8Rng) -> Written {
         plan,
         check,
         expected: Expected::Json(expected),
+    }
+}
+
+/// Whether a task is to ask for a program. The choice does not touch those of other tasks.
+fn asks_for_program(inputs: &Inputs, seed: u64) -> bool {
+    let is_plain = inputs.files.len() == 1 && !inputs.messy;
+    let drawn = Digest::of_json(&(seed, "asks for a program")).fraction();
+    is_plain && inputs.frame.medium() == Medium::Table && drawn < PROGRAMS
+}
+
+/// The same steps as a task that asks for a program, if they suit other tables.
+fn as_program(answer: Written, composed: &Composed, start: &Frame, seed: u64) -> Written {
+    let wording::Ending::Line { form, .. } = answer.ending else {
+        return answer;
+    };
+    let mut rng = ChaCha8Rng::seed_from_u64(Digest::of_json(&(seed, "program")).seed());
+    let drawn = program::draw(&composed.graph, start, answer.plan.decimals, &mut rng);
+    let Some(program) = drawn else {
+        return answer;
+    };
+    Written {
+        check: CheckSpec::Program {
+            path: program.path.clone(),
+            expected: "expected".into(),
+            contains: false,
+            standard_library: false,
+        },
+        ending: wording::Ending::Program {
+            path: program.path,
+            form,
+        },
+        expected: Expected::Json(program.runs),
+        plan: Plan {
+            marker: None,
+            ..answer.plan
+        },
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) enum Ending {
     Line { marker: String, form: Form },
     /// A file at this path, relative to the workspace.
     File { path: String, title: String },
+    /// A program at this path that prints what an answer would state.
+    Program { path: String, form: Form },
 }
 
 /// What stands after the label.
@@ -159,7 +161,7 @@ pub(crate) fn query(request: &Request<'_>, rng: &mut ChaCha8Rng) -> Result<Query
         names.extend(name);
         let title = match request.result {
             Ending::File { title, .. } => title.as_str(),
-            Ending::Line { .. } => "",
+            Ending::Line { .. } | Ending::Program { .. } => "",
         };
         let title = match language {
             Language::En => format!("\"{title}\""),
@@ -260,8 +262,48 @@ fn rest(request: &Request<'_>, rng: &mut ChaCha8Rng) -> String {
             }
         }
         Ending::Line { marker, form } => rest.push(last_line(marker, *form, en, rng)),
+        Ending::Program { path, form } => rest.push(program(path, *form, en)),
     }
     rest.join(if en { " " } else { "" })
+}
+
+/// What a program reads and prints.
+fn program(path: &str, form: Form, en: bool) -> String {
+    let decimals = match form {
+        Form::Decimals(decimals) => Some(decimals),
+        Form::Numbers { decimals, .. } => decimals,
+        Form::Integer | Form::Name | Form::List => None,
+    };
+    let is_several = matches!(form, Form::Numbers { .. });
+    match en {
+        true => {
+            let what = match is_several {
+                true => "the numbers in one line, separated by a comma and a space",
+                false => "the number",
+            };
+            let precision = decimals.map_or_else(String::new, |decimals| {
+                format!(", rounded to exactly {decimals} decimals")
+            });
+            format!(
+                "Do not state the result: write a Python program ./{path} that does this for any table with the same columns. \
+                 It reads the table from standard input (CSV in UTF-8 with commas and a header; the cell of a missing value is \
+                 empty) and prints nothing but {what}{precision}."
+            )
+        }
+        false => {
+            let what = match is_several {
+                true => "这些数（写在一行，以逗号和一个空格分隔）",
+                false => "这个数",
+            };
+            let precision = decimals.map_or_else(String::new, |decimals| {
+                format!("，四舍五入并恰好保留 {decimals} 位小数")
+            });
+            format!(
+                "不要直接给出结果：请编写 Python 程序 ./{path}，对任何列相同的表完成这些步骤。程序从标准输入读取表格\
+                 （UTF-8 编码、逗号分隔、带表头的 CSV，缺失值的单元格为空），只输出{what}{precision}。"
+            )
+        }
+    }
 }
 
 fn last_line(marker: &str, form: Form, en: bool, rng: &mut ChaCha8Rng) -> String {
