@@ -70,10 +70,10 @@ impl Style {
             operations.push(step.operation()?);
         }
         let all = |written: fn(&&Operation) -> bool| operations.iter().all(written);
-        if plain_reads(job) && all(|o| o.python.is_some()) {
+        if plain_reads(job) && all(|o| o.python.is_some()) && !job.is_program() {
             idioms.push(Idiom::Plain);
         }
-        if all(|o| o.sql.is_some()) {
+        if all(|o| o.sql.is_some()) && !job.is_program() {
             idioms.extend([Idiom::Sqlite, Idiom::Sqlite]);
         }
         idioms.retain(|idiom| allowed.contains(idiom));
@@ -143,9 +143,16 @@ pub struct Job<'a> {
     pub output: Option<&'a str>,
     /// Title of a chart.
     pub title: &'a str,
+    /// Decimals that the query asks for.
+    pub decimals: Option<u8>,
 }
 
 impl Job<'_> {
+    /// Whether a program is asked for instead of its result.
+    pub(crate) fn is_program(&self) -> bool {
+        self.output.is_some_and(|path| path.ends_with(".py"))
+    }
+
     /// What the first file is.
     pub(crate) fn medium(&self) -> Medium {
         let kind = self.files.first().map(|file| file.kind);
@@ -169,6 +176,15 @@ pub fn solution(
     rng: &mut ChaCha8Rng,
 ) -> Result<Solution, GraphError> {
     let look = look(job, style);
+    if job.is_program() {
+        return Ok(Solution {
+            raw: None,
+            look,
+            work: vec![program(job, style, rng)?],
+            bounds: vec![0],
+            check: Some(trial(job, style)),
+        });
+    }
     let (work, bounds) = match style.idiom {
         Idiom::Pandas | Idiom::Plain => statements(job, style, rng)?,
         Idiom::Sqlite => (vec![queries(job, style)?], vec![0]),
@@ -191,6 +207,71 @@ pub fn solution(
         bounds,
         check,
     })
+}
+
+/// Writes a program that does the steps on a table from standard input.
+fn program(job: &Job<'_>, style: &Style, rng: &mut ChaCha8Rng) -> Result<String, GraphError> {
+    let mut lines = vec![
+        "import sys\nimport pandas as pd".to_owned(),
+        format!("{} = pd.read_csv(sys.stdin.buffer)", style.table),
+    ];
+    for step in &job.graph.0 {
+        let operation = step.operation()?;
+        if style.comments {
+            lines.push(comment(operation, step));
+        }
+        lines.push(statement(operation, step, job, style, rng));
+    }
+    let is_several = job
+        .graph
+        .ending()
+        .map(Step::operation)
+        .transpose()?
+        .is_some_and(Operation::is_several_numbers);
+    lines.push(prints(job.decimals, is_several));
+    if lines.iter().any(|line| line.contains("np.")) {
+        lines.insert(0, "import numpy as np".to_owned());
+    }
+    let text = hoist_imports(lines.join("\n")) + "\n";
+    let path = python_string(&format!("./{}", job.output.unwrap_or_default()));
+    Ok(format!(
+        "program = {}\nwith open({path}, \"w\", encoding=\"utf-8\") as file:\n    file.write(program)",
+        raw_string(&text)
+    ))
+}
+
+/// The last line of a program: prints one number or several, rounded or whole.
+fn prints(decimals: Option<u8>, is_several: bool) -> String {
+    let written = |name: &str| match decimals {
+        Some(decimals) => format!("f\"{{{name}:.{decimals}f}}\""),
+        None => format!("str(int({name}))"),
+    };
+    match is_several {
+        true => format!(
+            "print(\", \".join({} for number in answer))",
+            written("number")
+        ),
+        false => format!("print({})", written("answer")),
+    }
+}
+
+/// Runs the program on the table.
+fn trial(job: &Job<'_>, style: &Style) -> String {
+    let path = python_string(&format!("./{}", job.output.unwrap_or_default()));
+    format!(
+        "import subprocess\nimport sys\n\n\
+         run = subprocess.run([sys.executable, {path}], input={}.to_csv(index=False), capture_output=True, text=True, encoding=\"utf-8\")\n\
+         print(run.stdout or run.stderr[-500:])",
+        style.table
+    )
+}
+
+/// A Python literal over several lines in which a backslash stands for itself.
+fn raw_string(text: &str) -> String {
+    match text.contains("'''") {
+        true => python_string(text),
+        false => format!("r'''{text}'''"),
+    }
 }
 
 /// The pandas expression that reads a file.
@@ -441,6 +522,7 @@ fn last_lines(operation: &Operation, job: &Job<'_>, style: &Style) -> String {
     let t = style.table;
     match (operation.role, style.idiom) {
         (Role::Answer, _) if operation.is_list() => PRINT_LIST.to_owned(),
+        (Role::Answer, _) if operation.is_several_numbers() => PRINT_NUMBERS.to_owned(),
         (Role::Answer, _) => PRINT_ANSWER.to_owned(),
         _ if operation.input != Medium::Table => seen(operation.input, style.source),
         (_, Idiom::Plain) => format!("print(len({t}), \"rows saved\")"),
@@ -453,6 +535,8 @@ fn last_lines(operation: &Operation, job: &Job<'_>, style: &Style) -> String {
 const PRINT_ANSWER: &str = "print(\"answer:\", answer)";
 /// Shows a list as it is to be stated.
 const PRINT_LIST: &str = "print(\"answer:\", \", \".join(answer))";
+/// Shows several numbers at full precision.
+const PRINT_NUMBERS: &str = "print(\"answer:\", \", \".join(str(number) for number in answer))";
 
 /// The steps as one query.
 fn queries(job: &Job<'_>, style: &Style) -> Result<String, GraphError> {
@@ -470,8 +554,13 @@ fn queries(job: &Job<'_>, style: &Style) -> Result<String, GraphError> {
         before = format!("step{}", at + 1);
         tables.push(format!("{before} AS (\n    {query}\n)"));
     }
-    let query = ending.operation()?.sql.as_deref().unwrap_or_default();
+    let ending_operation = ending.operation()?;
+    let query = ending_operation.sql.as_deref().unwrap_or_default();
     let query = fill(query, &ending.arguments, Notation::Sql, &[("t", &before)]);
+    let (row, print) = match ending_operation.is_several_numbers() {
+        true => ("fetchone()", PRINT_NUMBERS),
+        false => ("fetchone()[0]", PRINT_ANSWER),
+    };
     let with = match tables.is_empty() {
         true => String::new(),
         false => format!("WITH {}\n", tables.join(",\n")),
@@ -484,7 +573,7 @@ fn queries(job: &Job<'_>, style: &Style) -> Result<String, GraphError> {
         ),
     };
     Ok(format!(
-        "{counted}query = {}\nanswer = db.execute(query).fetchone()[0]\n{PRINT_ANSWER}",
+        "{counted}query = {}\nanswer = db.execute(query).{row}\n{print}",
         triple(&format!("{with}{query}"))
     ))
 }

@@ -57,6 +57,10 @@ const MIN_ROWS: usize = 6;
 
 /// Answers that one gives without looking.
 const GUESSED: [f64; 6] = [0.0, 1.0, 2.0, 10.0, 50.0, 100.0];
+/// Smallest answer other than zero, in size: smaller ones have no digits to compare.
+const MIN_ANSWER: f64 = 1e-3;
+/// How much the numbers of one answer differ at least, relative.
+const MIN_DIFFERENCE: f64 = 5e-3;
 
 /// A graph, with what it gives.
 #[derive(Clone, Debug)]
@@ -71,8 +75,18 @@ pub struct Composed {
 /// Draws a graph over a table and proves it; `None` if this draw has no proven graph. It has no operation and no pair of
 /// operations that `avoided` holds out.
 pub fn compose(start: &Frame, avoided: &HeldOutRule, rng: &mut ChaCha8Rng) -> Option<Composed> {
+    compose_of(start, avoided, &|_| true, rng)
+}
+
+/// As [`compose`], of the operations that `suits` allows.
+pub(crate) fn compose_of(
+    start: &Frame,
+    avoided: &HeldOutRule,
+    suits: &dyn Fn(&Operation) -> bool,
+    rng: &mut ChaCha8Rng,
+) -> Option<Composed> {
     let length = *LENGTHS.choose(rng)?;
-    let mut chain = Chain::new(start, avoided);
+    let mut chain = Chain::new(start, avoided, suits);
     let roles = match start.medium() {
         Medium::Table => roles(length, start.others.len(), rng),
         medium => roles_on(medium, length, rng),
@@ -146,6 +160,7 @@ fn roles_on(medium: Medium, length: usize, rng: &mut ChaCha8Rng) -> Vec<Role> {
 /// The steps so far, and the table after them.
 struct Chain<'a> {
     avoided: &'a HeldOutRule,
+    suits: &'a dyn Fn(&Operation) -> bool,
     steps: Vec<Step>,
     frame: Frame,
     /// Columns that a step made and none has used.
@@ -154,9 +169,10 @@ struct Chain<'a> {
 }
 
 impl<'a> Chain<'a> {
-    fn new(start: &Frame, avoided: &'a HeldOutRule) -> Self {
+    fn new(start: &Frame, avoided: &'a HeldOutRule, suits: &'a dyn Fn(&Operation) -> bool) -> Self {
         Self {
             avoided,
+            suits,
             steps: Vec::new(),
             frame: start.clone(),
             unused: Vec::new(),
@@ -168,7 +184,7 @@ impl<'a> Chain<'a> {
     fn extend(&mut self, role: Role, rng: &mut ChaCha8Rng) -> bool {
         let medium = self.frame.medium();
         let candidates = operations::all().filter(|o| o.role == role && o.input == medium);
-        let candidates: Vec<&Operation> = candidates.collect();
+        let candidates: Vec<&Operation> = candidates.filter(|o| (self.suits)(o)).collect();
         for _ in 0..TRIES {
             let Some(operation) = candidates.choose(rng) else {
                 return false;
@@ -291,7 +307,8 @@ fn workable(content: &Content) -> bool {
     }
 }
 
-/// Whether a result is one that a person can state: one number, one name without a tie, or a short list.
+/// Whether a result is one that a person can state: one number or several different ones, one name without a tie, or a short
+/// list.
 fn clear(graph: &Graph, result: &Frame) -> bool {
     let Some(ending) = graph.ending() else {
         return false;
@@ -305,15 +322,28 @@ fn clear(graph: &Graph, result: &Frame) -> bool {
     let Ok(column) = result.data.column("answer") else {
         return false;
     };
+    if operation.is_several_numbers() {
+        return column.null_count() == 0 && are_told_apart(&Draw::numbers_of(column));
+    }
     if column.null_count() > 0 || (column.len() != 1 && !operation.is_list()) {
         return false;
     }
     match result.class("answer") {
-        // Round numbers are guessed too easily, and tiny ones have no digits to compare.
+        // Round numbers are guessed too easily.
         Some(Class::Number) => Draw::numbers_of(column)
             .iter()
-            .all(|x| x.abs() > 1e-3 && !GUESSED.contains(x)),
+            .all(|x| x.abs() > MIN_ANSWER && !GUESSED.contains(x)),
         Some(Class::Text | Class::Date) => true,
         Some(Class::Boolean) | None => false,
     }
+}
+
+/// Whether the numbers of an answer, ascending, differ, have digits to compare, and are not all guessed.
+fn are_told_apart(numbers: &[f64]) -> bool {
+    let size = |x: f64| x.abs().max(MIN_ANSWER);
+    let mut pairs = numbers.iter().zip(numbers.iter().skip(1));
+    numbers.len() > 1
+        && pairs.all(|(a, b)| b - a > MIN_DIFFERENCE * size(*a).max(size(*b)))
+        && numbers.iter().all(|x| *x == 0.0 || x.abs() > MIN_ANSWER)
+        && numbers.iter().any(|x| !GUESSED.contains(x))
 }

@@ -212,7 +212,7 @@ impl Desk<'_> {
 
 /// A file as it is read; `None` if tools read one of its columns in different ways. What is read back counts: a whole
 /// column of a float may read as integers.
-fn read(kind: FileKind, bytes: &[u8]) -> Option<Frame> {
+pub(crate) fn read(kind: FileKind, bytes: &[u8]) -> Option<Frame> {
     let (data, kinds) = pybench_profile::frame(kind, bytes)?;
     let plain = !kinds.contains(&ColumnKind::Other);
     plain.then(|| Frame::new(data))

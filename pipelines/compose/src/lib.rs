@@ -25,6 +25,7 @@ mod operation;
 pub mod operations;
 mod picture;
 mod plan;
+mod program;
 pub mod prove;
 mod raw_look;
 pub mod reading;

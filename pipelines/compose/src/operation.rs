@@ -59,6 +59,9 @@ pub(crate) enum Meaning {
 /// The argument of an operation that names another file.
 pub(crate) const OTHER: &str = "file";
 
+/// How the names of the operations begin that answer with several numbers.
+pub(crate) const SEVERAL_NUMBERS: &str = "answer_numbers_";
+
 /// One operation. `$name` in a wording or in code is the argument of this name.
 pub struct Operation {
     pub name: String,
@@ -178,6 +181,11 @@ impl Operation {
     /// Whether its answer is a list of names.
     pub fn is_list(&self) -> bool {
         ["answer_values", "answer_top_three"].contains(&self.name.as_str())
+    }
+
+    /// Whether its answer is several numbers.
+    pub fn is_several_numbers(&self) -> bool {
+        self.name.starts_with(SEVERAL_NUMBERS)
     }
 
     /// Whether it ends a task with a chart.

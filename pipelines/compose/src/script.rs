@@ -252,6 +252,10 @@ impl<'a> Script<'a> {
             }
             Some(Part::Load) => self.opening(),
             Some(Part::Work(cell)) => self.explained(*cell)?,
+            Some(Part::Check) if job(self.task, &self.plan).is_program() => match en {
+                true => "I run the program on the table to see that it works.".to_owned(),
+                false => "用这张表运行一遍程序，确认它能正常工作。".to_owned(),
+            },
             Some(Part::Check) | None => match en {
                 true => "I read the file back to see that it is as it should be.".to_owned(),
                 false => "再读一遍输出文件，确认内容无误。".to_owned(),
@@ -347,8 +351,11 @@ impl<'a> Script<'a> {
         let en = self.task.language == Language::En;
         let Some(marker) = &self.plan.marker else {
             let path = self.task.outputs.first().map_or("", String::as_str);
+            let is_program = job(self.task, &self.plan).is_program();
             return Ok(match en {
+                true if is_program => format!("The program is saved as ./{path}."),
                 true => format!("The result is saved as ./{path}."),
+                false if is_program => format!("程序已保存到 ./{path}。"),
                 false => format!("结果已保存到 ./{path}。"),
             });
         };
@@ -358,9 +365,9 @@ impl<'a> Script<'a> {
             .flat_map(|text| text.lines().rev());
         let mut answers = lines.filter_map(|line| line.strip_prefix("answer:"));
         let value = answers.next().ok_or(ScriptError::NoAnswer)?.trim();
-        let value = match (self.plan.decimals, value.parse::<f64>()) {
-            (Some(decimals), Ok(number)) => format!("{number:.*}", usize::from(decimals)),
-            _ => value.to_owned(),
+        let value = match self.plan.decimals {
+            Some(decimals) => rounded(value, decimals),
+            None => value.to_owned(),
         };
         Ok(match en {
             true => format!("I followed the steps on the data as loaded.\n{marker}: {value}"),
@@ -375,6 +382,16 @@ impl<'a> Script<'a> {
         }
         .to_owned()
     }
+}
+
+/// One number, or several with commas between them, with so many decimals.
+fn rounded(value: &str, decimals: u8) -> String {
+    let rounded = |text: &str| match text.parse::<f64>() {
+        Ok(number) => format!("{number:.*}", usize::from(decimals)),
+        Err(_) => text.to_owned(),
+    };
+    let numbers: Vec<String> = value.split(", ").map(rounded).collect();
+    numbers.join(", ")
 }
 
 /// The files of a task that a sample looks at before it reads them.
@@ -393,6 +410,7 @@ fn job<'a>(task: &'a Task, plan: &'a Plan) -> Job<'a> {
         numbers: &plan.numbers,
         output: task.outputs.first().map(String::as_str),
         title: &plan.title,
+        decimals: plan.decimals,
     }
 }
 

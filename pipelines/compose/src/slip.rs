@@ -50,7 +50,8 @@ pub(crate) fn draw(
     solution: &Solution,
     rng: &mut ChaCha8Rng,
 ) -> Option<Slip> {
-    if job.medium() != Medium::Table {
+    // A mistake in a program shows only when it runs.
+    if job.medium() != Medium::Table || job.is_program() {
         return file_name(job, solution, rng);
     }
     let candidates = [

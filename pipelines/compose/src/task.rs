@@ -12,7 +12,7 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::argument::python_string;
-use crate::compose::{Composed, compose};
+use crate::compose::{Composed, compose_of};
 use crate::content::{Content, Medium};
 use crate::frame::{Class, Frame, records};
 use crate::graph::{GraphError, Step};
@@ -20,6 +20,7 @@ use crate::inputs::{self, Inputs};
 use crate::note::note;
 use crate::operation::{Operation, Order, Role};
 use crate::plan::Plan;
+use crate::program;
 use crate::wording::{self, Form, Request};
 use crate::{media, messy, picture};
 
@@ -33,6 +34,8 @@ const MAX_HELD_OUT: usize = 4 << 20;
 const TABLE_TOLERANCE: f64 = 1e-6;
 /// Graphs that are drawn over a file before it is given up for a task.
 const DRAWS: usize = 12;
+/// Share of the tasks on one table, not a messy one, that ask for a program if one can be asked for.
+const PROGRAMS: f64 = 0.08;
 
 /// What determines a task, besides its file.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +95,9 @@ pub fn make(
     let Some(inputs) = inputs else {
         return Ok(None);
     };
-    let drawn = (0..DRAWS).find_map(|_| compose(&inputs.frame, seed.avoided, &mut rng));
+    let is_program = asks_for_program(&inputs, seed.seed);
+    let suits = |operation: &Operation| !is_program || program::suits(operation);
+    let drawn = (0..DRAWS).find_map(|_| compose_of(&inputs.frame, seed.avoided, &suits, &mut rng));
     let Some(composed) = drawn else {
         return Ok(None);
     };
@@ -112,7 +117,13 @@ fn write(
     let (graph, language) = (&composed.graph, seed.language);
     let keyword = graph.keyword()?;
     let written = match graph.ending().map(|step| step.operation()).transpose()? {
-        Some(ending) if ending.role == Role::Answer => Some(answer(composed, rng)),
+        Some(ending) if ending.role == Role::Answer => {
+            let answer = answer(composed, rng);
+            Some(match asks_for_program(&inputs, seed.seed) {
+                true => as_program(answer, composed, &inputs.frame, seed.seed),
+                false => answer,
+            })
+        }
         Some(ending) => output(composed, ending, rng),
         None => None,
     };
@@ -150,7 +161,9 @@ fn write(
         files: inputs.files.clone(),
         held_out: held_out.iter().map(|(file, _)| file.clone()).collect(),
         outputs: match &result {
-            wording::Ending::File { path, .. } => vec![path.clone()],
+            wording::Ending::File { path, .. } | wording::Ending::Program { path, .. } => {
+                vec![path.clone()]
+            }
             wording::Ending::Line { .. } => Vec::new(),
         },
         reference,
@@ -268,9 +281,14 @@ fn answer(composed: &Composed, rng: &mut ChaCha8Rng) -> Written {
         .ending()
         .and_then(|step| step.operation().ok());
     let is_list = ending.is_some_and(Operation::is_list);
+    let is_several = ending.is_some_and(Operation::is_several_numbers);
     let number = composed.result.class("answer") == Some(Class::Number);
     let whole = values.iter().all(serde_json::Value::is_i64);
     let form = match (number, is_list) {
+        (true, _) if is_several => Form::Numbers {
+            count: values.len(),
+            decimals: (!whole).then(|| finest(&values)),
+        },
         (true, _) if whole => Form::Integer,
         (true, _) => Form::Decimals(decimals(values.first().and_then(|value| value.as_f64()))),
         (false, true) => Form::List,
@@ -278,6 +296,7 @@ fn answer(composed: &Composed, rng: &mut ChaCha8Rng) -> Written {
     };
     let decimals = match form {
         Form::Decimals(decimals) => Some(decimals),
+        Form::Numbers { decimals, .. } => decimals,
         _ => None,
     };
     let check = match form {
@@ -289,20 +308,22 @@ fn answer(composed: &Composed, rng: &mut ChaCha8Rng) -> Written {
             digits: None,
             decimals,
         },
-        Form::Name | Form::List => CheckSpec::Values {
+        Form::Numbers { .. } | Form::Name | Form::List => CheckSpec::Values {
             marker: marker.clone(),
             expected: "expected".into(),
             ordered: true,
             rtol: 1e-9,
             digits: None,
-            decimals: None,
+            decimals,
         },
     };
     let expected = match form {
         Form::Integer | Form::Decimals(_) => values
             .first()
             .map_or("null".into(), |value| value.to_string()),
-        Form::Name | Form::List => serde_json::Value::Array(values).to_string(),
+        Form::Numbers { .. } | Form::Name | Form::List => {
+            serde_json::Value::Array(values).to_string()
+        }
     };
     let plan = Plan {
         graph: composed.graph.clone(),
@@ -319,10 +340,53 @@ fn answer(composed: &Composed, rng: &mut ChaCha8Rng) -> Written {
     }
 }
 
+/// Whether a task is to ask for a program. The choice does not touch those of other tasks.
+fn asks_for_program(inputs: &Inputs, seed: u64) -> bool {
+    let is_plain = inputs.files.len() == 1 && !inputs.messy;
+    let drawn = Digest::of_json(&(seed, "asks for a program")).fraction();
+    is_plain && inputs.frame.medium() == Medium::Table && drawn < PROGRAMS
+}
+
+/// The same steps as a task that asks for a program, if they suit other tables.
+fn as_program(answer: Written, composed: &Composed, start: &Frame, seed: u64) -> Written {
+    let wording::Ending::Line { form, .. } = answer.ending else {
+        return answer;
+    };
+    let mut rng = ChaCha8Rng::seed_from_u64(Digest::of_json(&(seed, "program")).seed());
+    let drawn = program::draw(&composed.graph, start, answer.plan.decimals, &mut rng);
+    let Some(program) = drawn else {
+        return answer;
+    };
+    Written {
+        check: CheckSpec::Program {
+            path: program.path.clone(),
+            expected: "expected".into(),
+            contains: false,
+            standard_library: false,
+        },
+        ending: wording::Ending::Program {
+            path: program.path,
+            form,
+        },
+        expected: Expected::Json(program.runs),
+        plan: Plan {
+            marker: None,
+            ..answer.plan
+        },
+    }
+}
+
 /// Decimals that show at least four digits of a number.
 fn decimals(number: Option<f64>) -> u8 {
     let size = number.map_or(0.0, |x| x.abs().max(1e-6).log10().floor());
     (3.0 - size).clamp(2.0, 8.0) as u8
+}
+
+/// Decimals that show at least four digits of each number but zero.
+fn finest(numbers: &[serde_json::Value]) -> u8 {
+    let numbers = numbers.iter().filter_map(serde_json::Value::as_f64);
+    let each = numbers.filter(|x| *x != 0.0).map(|x| decimals(Some(x)));
+    each.max().unwrap_or(2)
 }
 
 /// A table, a chart or another content in a file; `None` if it cannot be written.

@@ -2,7 +2,9 @@
 
 mod first_look;
 mod less_precise;
+mod programs;
 mod several_files;
+mod several_numbers;
 
 use std::collections::BTreeSet;
 

@@ -19,6 +19,8 @@ pub(crate) enum Ending {
     Line { marker: String, form: Form },
     /// A file at this path, relative to the workspace.
     File { path: String, title: String },
+    /// A program at this path that prints what an answer would state.
+    Program { path: String, form: Form },
 }
 
 /// What stands after the label.
@@ -27,6 +29,11 @@ pub(crate) enum Form {
     Integer,
     /// A number with at least so many decimals.
     Decimals(u8),
+    /// Several numbers, perhaps with at least so many decimals.
+    Numbers {
+        count: usize,
+        decimals: Option<u8>,
+    },
     Name,
     List,
 }
@@ -154,7 +161,7 @@ pub(crate) fn query(request: &Request<'_>, rng: &mut ChaCha8Rng) -> Result<Query
         names.extend(name);
         let title = match request.result {
             Ending::File { title, .. } => title.as_str(),
-            Ending::Line { .. } => "",
+            Ending::Line { .. } | Ending::Program { .. } => "",
         };
         let title = match language {
             Language::En => format!("\"{title}\""),
@@ -255,19 +262,64 @@ fn rest(request: &Request<'_>, rng: &mut ChaCha8Rng) -> String {
             }
         }
         Ending::Line { marker, form } => rest.push(last_line(marker, *form, en, rng)),
+        Ending::Program { path, form } => rest.push(program(path, *form, en)),
     }
     rest.join(if en { " " } else { "" })
 }
 
+/// What a program reads and prints.
+fn program(path: &str, form: Form, en: bool) -> String {
+    let decimals = match form {
+        Form::Decimals(decimals) => Some(decimals),
+        Form::Numbers { decimals, .. } => decimals,
+        Form::Integer | Form::Name | Form::List => None,
+    };
+    let is_several = matches!(form, Form::Numbers { .. });
+    match en {
+        true => {
+            let what = match is_several {
+                true => "the numbers in one line, separated by a comma and a space",
+                false => "the number",
+            };
+            let precision = decimals.map_or_else(String::new, |decimals| {
+                format!(", rounded to exactly {decimals} decimals")
+            });
+            format!(
+                "Do not state the result: write a Python program ./{path} that does this for any table with the same columns. \
+                 It reads the table from standard input (CSV in UTF-8 with commas and a header; the cell of a missing value is \
+                 empty) and prints nothing but {what}{precision}."
+            )
+        }
+        false => {
+            let what = match is_several {
+                true => "这些数（写在一行，以逗号和一个空格分隔）",
+                false => "这个数",
+            };
+            let precision = decimals.map_or_else(String::new, |decimals| {
+                format!("，四舍五入并恰好保留 {decimals} 位小数")
+            });
+            format!(
+                "不要直接给出结果：请编写 Python 程序 ./{path}，对任何列相同的表完成这些步骤。程序从标准输入读取表格\
+                 （UTF-8 编码、逗号分隔、带表头的 CSV，缺失值的单元格为空），只输出{what}{precision}。"
+            )
+        }
+    }
+}
+
 fn last_line(marker: &str, form: Form, en: bool, rng: &mut ChaCha8Rng) -> String {
     let example = match form {
-        Form::Integer | Form::Decimals(_) => "N",
-        Form::Name => "NAME",
-        Form::List => "A, B, C",
+        Form::Integer | Form::Decimals(_) => "N".to_owned(),
+        Form::Numbers { count, .. } => {
+            let numbers: Vec<String> = (1..=count).map(|at| format!("N{at}")).collect();
+            numbers.join(", ")
+        }
+        Form::Name => "NAME".to_owned(),
+        Form::List => "A, B, C".to_owned(),
     };
     let precision = match (form, en) {
-        (Form::Decimals(decimals), true) => format!(" with at least {decimals} decimals"),
+        (Form::Decimals(decimals), true) => format!(", N with at least {decimals} decimals"),
         (Form::Decimals(decimals), false) => format!("，至少保留 {decimals} 位小数"),
+        (Form::Numbers { decimals, .. }, _) => several(decimals, en),
         _ => String::new(),
     };
     match en {
@@ -278,14 +330,23 @@ fn last_line(marker: &str, form: Form, en: bool, rng: &mut ChaCha8Rng) -> String
                 "Finish with a line",
             ];
             let start = start.choose(rng).copied().unwrap_or_default();
-            let with = if precision.is_empty() {
-                String::new()
-            } else {
-                format!(", N{precision}")
-            };
-            format!("{start} `{marker}: {example}`{with}.")
+            format!("{start} `{marker}: {example}`{precision}.")
         }
         false => format!("回答的最后一行写 `{marker}: {example}`{precision}。"),
+    }
+}
+
+/// How several numbers are written. Commas separate them, so none stands between thousands.
+fn several(decimals: Option<u8>, en: bool) -> String {
+    match (decimals, en) {
+        (Some(decimals), true) => format!(
+            ", each number with at least {decimals} decimals and without a sign between thousands"
+        ),
+        (None, true) => ", the numbers without a sign between thousands".to_owned(),
+        (Some(decimals), false) => {
+            format!("，每个数至少保留 {decimals} 位小数，不加千位分隔符")
+        }
+        (None, false) => "，不加千位分隔符".to_owned(),
     }
 }
 

@@ -106,10 +106,35 @@ impl Aggregate {
     pub(super) fn of(&self, column: &str) -> Expr {
         (self.expr)(col(column))
     }
+
+    /// The statistic in NumPy, which counts missing values unless told otherwise.
+    pub(super) fn numpy(&self) -> Option<&'static str> {
+        Some(match self.name {
+            "mean" => "np.nanmean($t[$column])",
+            "sum" => "np.nansum($t[$column])",
+            "median" => "np.nanmedian($t[$column])",
+            "std" => "np.nanstd($t[$column], ddof=1)",
+            "range" => "np.nanmax($t[$column]) - np.nanmin($t[$column])",
+            "quantile" => "np.nanpercentile($t[$column], 90)",
+            _ => return None,
+        })
+    }
 }
 
 /// An expression within the groups of a key.
 pub(super) fn within(value: Expr, key: Expr) -> Expr {
     // Only an empty list of keys is refused.
     value.over([key]).unwrap_or_else(|_| lit(NULL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numpy_leaves_missing_values_out() {
+        let codes: Vec<&str> = AGGREGATES.iter().filter_map(Aggregate::numpy).collect();
+        assert_eq!(codes.len(), 6);
+        assert!(codes.iter().all(|code| code.starts_with("np.nan")));
+    }
 }

@@ -47,6 +47,10 @@ fn statistic(of: Aggregate) -> Operation {
         "range" => operation.pandas("answer = $t[$column].max() - $t[$column].min()"),
         _ => operation.pandas(format!("answer = $t[$column].{}", of.pandas)),
     };
+    let operation = match of.numpy() {
+        Some(numpy) => operation.pandas(format!("answer = {numpy}")),
+        None => operation,
+    };
     let operation = match of.python {
         "" => operation,
         python => operation.python(format!(

@@ -336,6 +336,7 @@ fn labels() -> Vec<Operation> {
         })
         .pandas("$t[$new] = $t[$column].clip($low, $high)")
         .pandas("$t[$new] = $t[$column].clip(lower=$low, upper=$high)")
+        .pandas("$t[$new] = np.clip($t[$column].to_numpy(), $low, $high)")
         .python("for row in $t:\n    row[$new] = None if row[$column] is None else min(max(row[$column], $low), $high)")
         .sql("SELECT *, MIN(MAX($column, $low), $high) AS $new FROM $t")
         .en([

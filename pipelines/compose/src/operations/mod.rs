@@ -22,6 +22,7 @@ mod read_sound;
 mod read_text;
 mod resample;
 mod reshape;
+mod several_numbers;
 mod shape;
 mod statistics;
 mod subset;
@@ -50,6 +51,7 @@ static OPERATIONS: LazyLock<BTreeMap<String, Operation>> = LazyLock::new(|| {
         shape::operations(),
         combine::operations(),
         answer::operations(),
+        several_numbers::operations(),
         output::operations(),
         chart::operations(),
         edit_text::operations(),
