@@ -105,24 +105,3 @@ fn manifests_hold_to_the_schema_of_the_api() {
         );
     }
 }
-
-/// Slurm's own look at the scripts: it says when a job would start, and starts none.
-#[test]
-fn slurm_accepts_the_scripts() {
-    let Some(sbatch) = program::find("sbatch") else {
-        return skip::unavailable("there is no Slurm on this machine");
-    };
-    for (script, arguments) in [
-        ("coordinator.sbatch", ["recipe.toml", "cluster.toml"]),
-        ("workers.sbatch", ["run", "cluster.toml"]),
-    ] {
-        let script = Path::new(ROOT).join("deploy/slurm").join(script);
-        succeed(
-            Command::new(&sbatch)
-                // Whatever this machine has.
-                .args(["--test-only", "--cpus-per-task=1", "--mem=1"])
-                .arg(script)
-                .args(arguments),
-        );
-    }
-}
