@@ -203,4 +203,5 @@ fn a_report_names_the_rows_of_the_training_set_that_match_tasks() {
         assert!(markdown.contains(part), "{part} is not in {markdown}");
     }
     refused(&report("nowhere"), "nowhere: neither a dataset");
+    refused(&report("hf://datasets/o"), "expected [hf://datasets/]");
 }
