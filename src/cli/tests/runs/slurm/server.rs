@@ -18,6 +18,9 @@ const DAEMONS: &str = "/usr/sbin";
 /// Time after which something that does not happen is a failure.
 const MAX_WAIT: Duration = Duration::from_secs(120);
 
+/// What the daemons print.
+const LOG: &str = "daemons.log";
+
 /// Starts the daemons and ends them, and all jobs, once its standard input is closed.
 const SCRIPT: &str = r#"
 head --bytes=32 /dev/urandom >munge.key && chmod 400 munge.key && mkdir state spool || exit
@@ -55,7 +58,7 @@ impl Slurm {
         }
         let folder = sessions::shared_folder();
         std::fs::write(settings(folder.path()), configuration(folder.path())).unwrap();
-        let log = File::create(folder.path().join("daemons.log")).unwrap();
+        let log = File::create(folder.path().join(LOG)).unwrap();
         let mut script = Command::new("sh");
         let daemons = with_slurm(script.args(["-c", SCRIPT]), folder.path())
             .current_dir(folder.path())
@@ -129,6 +132,10 @@ impl Drop for Slurm {
     fn drop(&mut self) {
         drop(self.daemons.stdin.take());
         let _ = self.daemons.wait();
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.folder.path().join(LOG));
+            eprintln!("Slurm: {}", log.unwrap_or_default());
+        }
     }
 }
 
@@ -164,13 +171,12 @@ fn configuration(folder: &Path) -> String {
     let name = name.trim().split('.').next().unwrap_or_default();
     let folder = folder.display();
     format!(
-        "ClusterName=test\nSlurmctldHost={name}(127.0.0.1)\nSlurmUser=root\nAuthType=auth/munge\n\
-         AuthInfo=socket={folder}/munge.socket\nCredType=cred/munge\nSlurmctldPort={controller}\nSlurmdPort={node}\n\
-         StateSaveLocation={folder}/state\nSlurmdSpoolDir={folder}/spool\nSlurmctldPidFile={folder}/slurmctld.pid\n\
-         SlurmdPidFile={folder}/slurmd.pid\nProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n\
-         SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nSwitchType=switch/none\nMpiDefault=none\n\
-         MailProg=/bin/true\nAccountingStorageType=accounting_storage/none\nJobAcctGatherType=jobacct_gather/none\n\
-         SchedulerParameters=batch_sched_delay=0\nSlurmdParameters=config_overrides\nReturnToService=2\nKillWait=30\n\
+        "ClusterName=test\nSlurmctldHost={name}(127.0.0.1)\nSlurmUser=root\nAuthInfo=socket={folder}/munge.socket\n\
+         SlurmctldPort={controller}\nSlurmdPort={node}\nStateSaveLocation={folder}/state\nSlurmdSpoolDir={folder}/spool\n\
+         SlurmctldPidFile={folder}/slurmctld.pid\nSlurmdPidFile={folder}/slurmd.pid\n\
+         ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectType=select/cons_tres\n\
+         SelectTypeParameters=CR_Core_Memory\nMailProg=/bin/true\nSchedulerParameters=batch_sched_delay=0\n\
+         SlurmdParameters=config_overrides\nReturnToService=2\nKillWait=30\n\
          NodeName={name} NodeAddr=127.0.0.1 CPUs=64 RealMemory=1000000\n\
          PartitionName=main Nodes={name} Default=YES MaxTime=INFINITE State=UP\n"
     )
