@@ -35,7 +35,9 @@ pub use file::HubFile;
 pub use lfs::UploadStats;
 pub use licensed::LicenseInfo;
 pub use path::HubPath;
-pub use remote::{fetch_any, fetch_files, fetch_from_bucket, fetch_input, fetch_source};
+pub use remote::{
+    fetch_any, fetch_files, fetch_from_bucket, fetch_input, fetch_source, is_address,
+};
 pub use repository::{BRANCH, Mode, Repository, RepositoryInfo};
 pub use snapshot::{DatasetRef, Snapshot};
 pub use tree::RemoteFile;

@@ -13,6 +13,11 @@ fn is_on_hub(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.starts_with("hf://"))
 }
 
+/// Whether a path is an address on the Hub or in a bucket.
+pub fn is_address(path: &Path) -> bool {
+    is_on_hub(path) || is_in_bucket(path)
+}
+
 /// The copy in `cache` of the file or folder that an address names; `None` if the path is one of this machine.
 ///
 /// # Errors
@@ -120,6 +125,7 @@ mod tests {
     async fn paths_of_this_machine_are_left_alone() {
         let cache = tempfile::tempdir().unwrap();
         let path = Path::new("data/files");
+        assert!(!is_address(path) && is_address(Path::new("hf://o/n")));
         assert_eq!(fetch_files(path, cache.path()).await.unwrap(), None);
         assert_eq!(fetch_any(path, cache.path()).await.unwrap(), None);
         assert_eq!(fetch_source(path, cache.path()).await.unwrap(), None);

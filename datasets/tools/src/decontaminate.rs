@@ -29,10 +29,11 @@ pub struct DecontaminateArgs {
     #[command(flatten)]
     to: ToArgs,
     /// Benchmark: a list of tasks (JSON or JSON lines), a folder with such a list and the files of the tasks, or a file
-    /// of `dataset fingerprint`; can be repeated [default: all benchmarks that pybench knows]
+    /// of `dataset fingerprint`; here or at an address (hf://, s3://, gs://, az://); can be repeated [default: all
+    /// benchmarks that pybench knows]
     #[arg(long, value_name = "PATH")]
     against: Vec<PathBuf>,
-    /// Additional folder with input files of the dataset, named by their BLAKE3; can be repeated
+    /// Additional folder with input files of the dataset, named by their BLAKE3; here or at an address; can be repeated
     #[arg(long, value_name = "DIR")]
     files: Vec<PathBuf>,
 }
@@ -41,12 +42,17 @@ impl DecontaminateArgs {
     pub(super) fn source_mut(&mut self) -> &mut PathBuf {
         &mut self.from.dataset
     }
+
+    pub(super) fn inputs_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        self.against.iter_mut().chain(&mut self.files)
+    }
 }
 
 /// Arguments of `dataset fingerprint`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FingerprintArgs {
-    /// Benchmark: a list of tasks (JSON or JSON lines), or a folder with such a list and the files of the tasks
+    /// Benchmark: a list of tasks (JSON or JSON lines), or a folder with such a list and the files of the tasks; here or at
+    /// an address (hf://, s3://, gs://, az://)
     benchmark: PathBuf,
     /// Name of the benchmark [default: name of the list or folder]
     #[arg(long, value_name = "NAME")]
@@ -54,6 +60,12 @@ pub struct FingerprintArgs {
     /// File for the fingerprints
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+}
+
+impl FingerprintArgs {
+    pub(super) fn benchmark_mut(&mut self) -> &mut PathBuf {
+        &mut self.benchmark
+    }
 }
 
 pub(super) fn fingerprint(args: &FingerprintArgs) -> Result<String, RunError> {

@@ -68,6 +68,15 @@ impl DatasetCommand {
             Self::Fingerprint(_) | Self::Convert(_) => None,
         }
     }
+
+    /// Benchmarks and folders of files that the command reads beside the dataset.
+    pub fn inputs_mut(&mut self) -> Vec<&mut PathBuf> {
+        match self {
+            Self::Decontaminate(args) => args.inputs_mut().collect(),
+            Self::Fingerprint(args) => vec![args.benchmark_mut()],
+            Self::Dedup(_) | Self::Select(_) | Self::Export(_) | Self::Convert(_) => Vec::new(),
+        }
+    }
 }
 
 /// The dataset argument.

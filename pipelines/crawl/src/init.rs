@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pybench_hub::is_address;
 use pybench_run::cli::{LogArgs, Process, print_beside};
 use pybench_run::project::{invocation, project_root};
 use pybench_run::{Recipe, RunContext, RunError, RunFolder, default_cache_dir, write_output};
@@ -21,7 +22,7 @@ const MAX_NAMED: usize = 10;
 /// Profile a folder of your own files and write a recipe for it
 #[derive(Clone, Debug, clap::Parser)]
 pub struct InitArgs {
-    /// Folder with the files that tasks are to use
+    /// Folder with the files that tasks are to use; here, in a bucket (s3://, gs://, az://) or on the Hub (hf://, at a commit)
     #[arg(long, value_name = "FOLDER")]
     pub files: PathBuf,
     /// Recipe to write [default: named after the folder, in the current directory]
@@ -36,10 +37,7 @@ pub struct InitArgs {
 /// # Errors
 /// [`RunError::BadInput`] if the folder does not exist or has no usable file, or if the recipe exists already.
 pub async fn run(args: InitArgs, process: &Process) -> Result<(), RunError> {
-    let folder = args.files.canonicalize().ok().filter(|path| path.is_dir());
-    let missing =
-        || RunError::BadInput(format!("--files {}: no such folder", args.files.display()));
-    let folder = folder.ok_or_else(missing)?;
+    let folder = folder(&args.files)?;
     let name = recipe_name(&folder);
     let default = || PathBuf::from(format!("{name}.toml"));
     let path = args.recipe.clone().unwrap_or_else(default);
@@ -79,6 +77,16 @@ pub async fn run(args: InitArgs, process: &Process) -> Result<(), RunError> {
     )
 }
 
+/// The folder without links, so that the recipe names it from anywhere; an address as it is.
+fn folder(files: &Path) -> Result<PathBuf, RunError> {
+    if is_address(files) {
+        return Ok(files.to_owned());
+    }
+    let folder = files.canonicalize().ok().filter(|path| path.is_dir());
+    let missing = || RunError::BadInput(format!("--files {}: no such folder", files.display()));
+    folder.ok_or_else(missing)
+}
+
 /// The folder of a file that may not exist yet.
 fn parent(path: &Path) -> Result<PathBuf, RunError> {
     let absolute = std::path::absolute(path);
@@ -91,6 +99,11 @@ fn parent(path: &Path) -> Result<PathBuf, RunError> {
 /// commands that take a folder or the name of a run do not take the folder.
 fn recipe_name(folder: &Path) -> String {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let name = match is_address(folder) {
+        // What follows is the revision on the Hub.
+        true => name.split('@').next().unwrap_or_default(),
+        false => &*name,
+    };
     let plain = |c: char| match c.is_ascii_alphanumeric() || c == '_' {
         true => c.to_ascii_lowercase(),
         false => '-',
@@ -215,8 +228,20 @@ mod tests {
             ("/a/数据", "my-tasks"),
             ("/", "my-tasks"),
             ("/a/b_c-d", "b_c-d-tasks"),
+            ("/a/b@c", "b-c-tasks"),
+            ("s3://bucket/2024/Sales/", "sales-tasks"),
+            ("hf://datasets/o/boats@0123abc", "boats-tasks"),
         ] {
             assert_eq!(recipe_name(Path::new(folder)), name);
+        }
+    }
+
+    #[test]
+    fn addresses_of_folders_stand_in_the_recipe_as_they_are() {
+        for address in ["s3://bucket/a/b", "az://container/a"] {
+            let source = folder(Path::new(address)).unwrap();
+            let text = recipe("t", &source, "");
+            assert!(text.contains(&format!("path = \"{address}\"")), "{text}");
         }
     }
 

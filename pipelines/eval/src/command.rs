@@ -228,7 +228,7 @@ pub async fn run_command(args: EvalArgs, process: Process) -> Result<(), RunErro
         Some(Command::Audit(args)) => run_audit(&args, &process).await,
         Some(Command::Judge(args)) => judge_and_report::run_judge(&args, &process.interrupt).await,
         Some(Command::Compare(args)) => judge_and_report::run_compare(&args),
-        Some(Command::Report(args)) => judge_and_report::run_report(&args),
+        Some(Command::Report(args)) => judge_and_report::run_report(&args, &process).await,
         Some(Command::Export(args)) => inspect_export::run_export(&args),
     }
 }

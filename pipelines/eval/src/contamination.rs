@@ -130,7 +130,8 @@ pub fn training_set(
     })
 }
 
-fn name(dataset: &Path) -> String {
+/// The name of a dataset: that of its run, or else of its folder or address.
+pub(crate) fn name(dataset: &Path) -> String {
     let last = dataset.file_name().unwrap_or(dataset.as_os_str());
     let parent = dataset.parent().and_then(Path::file_name);
     match (last.to_str(), parent) {

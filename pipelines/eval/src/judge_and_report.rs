@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use pybench_hub::{fetch_source, until_interrupted};
+use pybench_run::cli::Process;
 use pybench_run::project::project_root;
-use pybench_run::{Interrupt, RunError};
+use pybench_run::{Interrupt, RunError, default_cache_dir};
 
 use super::endpoint::EndpointArgs;
+use crate::card;
+use crate::contamination::{self, TrainingSet};
 use crate::judge::calibrate::{Calibration, Labels};
-use crate::{card, contamination};
 use pybench_checks::judge::{FORMAT, Judge};
 
 use super::file_error::FileError;
@@ -82,8 +85,9 @@ pub struct ReportArgs {
     /// folder [default: the checkpoints of the run folders]
     #[arg(long, value_name = "AGENT=DIR", requires = "base")]
     pub card: Vec<String>,
-    /// Dataset that the models were trained on: a folder with data/*.parquet or *.parquet, a run folder, or the name of a
-    /// run. The report names its rows that match tasks of the suites, and gives the scores without these tasks
+    /// Dataset that the models were trained on: a folder with data/*.parquet or *.parquet, a run folder, the name of a
+    /// run, or one of them on the Hub (hf://datasets/OWNER/NAME[@REVISION]) or in a bucket (s3://, gs://, az://). The
+    /// report names its rows that match tasks of the suites, and gives the scores without these tasks
     #[arg(long, value_name = "DATASET")]
     pub trained_on: Option<PathBuf>,
 }
@@ -117,8 +121,8 @@ fn bad(error: FileError) -> RunError {
 ///
 /// # Errors
 /// [`RunError::BadInput`] for records that cannot be read or merged, and for an output folder that
-/// contains something other than a report.
-pub fn run_report(args: &ReportArgs) -> Result<(), RunError> {
+/// contains something other than a report; those of the Hub and of buckets.
+pub async fn run_report(args: &ReportArgs, process: &Process) -> Result<(), RunError> {
     let evaluation = read(&args.runs)?;
     let stores: Vec<_> = args
         .runs
@@ -136,12 +140,12 @@ pub fn run_report(args: &ReportArgs) -> Result<(), RunError> {
     {
         return Err(unknown(base, &evaluation));
     }
-    let training_set = args.trained_on.as_ref();
     let options = report::Options {
         base: args.base.clone(),
-        training_set: training_set
-            .map(|dataset| contamination::training_set(&evaluation, &stores, dataset))
-            .transpose()?,
+        training_set: match &args.trained_on {
+            Some(dataset) => Some(compare_with(dataset, &evaluation, &stores, process).await?),
+            None => None,
+        },
     };
     report::write(&evaluation, &stores, &out, &options).map_err(|error| match error {
         ReportError::Render(text) => RunError::Internal(text),
@@ -152,6 +156,24 @@ pub fn run_report(args: &ReportArgs) -> Result<(), RunError> {
         Some(base) => update_cards(&evaluation, base, &model_folders(args)?),
         None => Ok(()),
     }
+}
+
+/// Compares a dataset, here or at an address, with the suites of an evaluation.
+async fn compare_with(
+    dataset: &Path,
+    evaluation: &Evaluation,
+    stores: &[PathBuf],
+    process: &Process,
+) -> Result<TrainingSet, RunError> {
+    let cache = default_cache_dir();
+    let copy = until_interrupted(process, fetch_source(dataset, &cache)).await??;
+    let folder = copy.as_deref().unwrap_or(dataset);
+    let compared = contamination::training_set(evaluation, stores, folder)?;
+    Ok(TrainingSet {
+        // A copy has another name.
+        dataset: contamination::name(dataset),
+        ..compared
+    })
 }
 
 /// The model folder of each agent: from `--card`, else from the checkpoints in the recipes of the runs.

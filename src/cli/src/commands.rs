@@ -194,6 +194,9 @@ impl Command {
                 if let Some(source) = args.command.source_mut() {
                     remote::fetch(source, &process).await?;
                 }
+                for input in args.command.inputs_mut() {
+                    remote::fetch_input(input, &process).await?;
+                }
                 Ok(pybench_dataset_tools::run(args, &process).await?)
             }),
             Self::Verify(args) => cli::main_with(args.log, |process| async move {

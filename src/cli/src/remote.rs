@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use pybench_hub::{fetch_source, until_interrupted};
+use pybench_hub::{fetch_files, fetch_source, until_interrupted};
 use pybench_run::cli::Process;
 use pybench_run::{RunError, default_cache_dir};
 
@@ -12,6 +12,16 @@ pub(crate) async fn fetch(source: &mut PathBuf, process: &Process) -> Result<(),
     let copy = until_interrupted(process, fetch_source(source, &cache)).await??;
     if let Some(copy) = copy {
         *source = copy;
+    }
+    Ok(())
+}
+
+/// As [`fetch`], for a file or a folder of any kind.
+pub(crate) async fn fetch_input(path: &mut PathBuf, process: &Process) -> Result<(), RunError> {
+    let cache = default_cache_dir();
+    let copy = until_interrupted(process, fetch_files(path, &cache)).await??;
+    if let Some(copy) = copy {
+        *path = copy;
     }
     Ok(())
 }

@@ -132,6 +132,28 @@ fn an_export_writes_a_file_for_each_split_and_says_where() {
 }
 
 /// `eval report` compares the training set of a model with the suites.
+/// A wrong address is refused as an address before anything is asked for; a path would only be missing.
+#[test]
+fn benchmarks_and_files_may_be_at_addresses() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, reason) in [
+        (
+            &["decontaminate", "set", "--against", "s3://bucket"][..],
+            "expected s3://BUCKET/PATH",
+        ),
+        (
+            &["decontaminate", "set", "--files", "az://container"][..],
+            "expected s3://BUCKET/PATH",
+        ),
+        (
+            &["fingerprint", "hf://o", "--out", "f"][..],
+            "expected hf://",
+        ),
+    ] {
+        refused(&dataset(arguments, folder.path()), reason);
+    }
+}
+
 #[test]
 fn a_report_names_the_rows_of_the_training_set_that_match_tasks() {
     let folder = tempfile::tempdir().unwrap();
@@ -181,4 +203,5 @@ fn a_report_names_the_rows_of_the_training_set_that_match_tasks() {
         assert!(markdown.contains(part), "{part} is not in {markdown}");
     }
     refused(&report("nowhere"), "nowhere: neither a dataset");
+    refused(&report("hf://datasets/o"), "expected [hf://datasets/]");
 }

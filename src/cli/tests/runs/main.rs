@@ -21,6 +21,7 @@ mod query;
 mod query_writer;
 mod rollout;
 mod run_cli;
+mod slurm;
 #[path = "../support/mod.rs"]
 mod support;
 mod synthesize;

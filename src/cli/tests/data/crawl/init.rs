@@ -101,6 +101,8 @@ fn a_folder_without_usable_files_is_refused_with_the_reasons() {
     for (folder, reason) in [
         ("f", "no known signature and no known extension"),
         ("g", "--files g: no such folder"),
+        ("s3://bucket", "expected s3://BUCKET/PATH"),
+        ("hf://datasets/o/n", "a recipe names a commit"),
     ] {
         let output = pybench("init", &["--files", folder], root);
         let stderr = String::from_utf8_lossy(&output.stderr);
