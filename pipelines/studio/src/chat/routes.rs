@@ -15,6 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pybench_chat::export::SaveAs;
 use pybench_run::RunError;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -98,9 +99,9 @@ fn find(chats: &Chats, id: &str) -> Result<Arc<OpenChat>, ApiError> {
 }
 
 /// What the asking page has already.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-struct Known {
+pub(crate) struct Known {
     /// The version; the answer waits for a later one.
     after: u64,
     generation: u64,
@@ -125,9 +126,9 @@ async fn close(State(chats): State<Arc<Chats>>, Path(id): Path<String>) -> Json<
 }
 
 /// A message of the person.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Sent {
+pub(crate) struct Sent {
     text: String,
     /// Number of the message that it replaces.
     #[serde(default)]
@@ -192,9 +193,9 @@ async fn stop(
 }
 
 /// A file for the session.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct SentFile {
+pub(crate) struct SentFile {
     name: String,
     base64: String,
 }
@@ -212,9 +213,9 @@ async fn put_file(
 }
 
 /// Which file of the session is asked for.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct FileQuery {
+pub(crate) struct FileQuery {
     path: String,
 }
 
