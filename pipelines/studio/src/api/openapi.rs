@@ -329,6 +329,18 @@ fn chats() -> Vec<Operation> {
         get("/api/chats/{id}/file", "A file of the session")
             .query::<ChatFileQuery>()
             .bytes(),
+        get(
+            "/api/chats/{id}/file/page",
+            "A part of a file of the session",
+        )
+        .query::<FilePageQuery>()
+        .answer::<FilePage>(),
+        get(
+            "/api/chats/{id}/file/frame",
+            "An HTML file of the session for a frame",
+        )
+        .query::<ChatFileQuery>()
+        .bytes(),
         put("/api/chats/{id}/files", "Put a file into the session").body::<SentFile>(),
     ]
 }

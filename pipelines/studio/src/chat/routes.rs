@@ -14,6 +14,7 @@ use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pybench_chat::export::SaveAs;
+use pybench_interpreter::Files;
 use pybench_run::RunError;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -212,11 +213,16 @@ async fn put_file(
     ordered(&chats, &id, Order::Put(sent.name, bytes))
 }
 
-/// Which file of the session is asked for.
+/// Which file of the session is asked for. Pages add the version of the session, so that a changed file has another address.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct FileQuery {
-    path: String,
+    pub(super) path: String,
+}
+
+/// The files of a session that runs.
+pub(super) fn running_files(chats: &Chats, id: &str) -> Result<Files, ApiError> {
+    let files = find(chats, id)?.files();
+    files.ok_or_else(|| not_found("the session does not run; send a message first"))
 }
 
 /// A file of the session. Nothing in it can be executed: it is an image, a sound or plain text, or it is downloaded.
@@ -226,8 +232,7 @@ async fn file(
     query: Result<Query<FileQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(FileQuery { path }) = query?;
-    let files = find(&chats, &id)?.files();
-    let files = files.ok_or_else(|| not_found("the session does not run; send a message first"))?;
+    let files = running_files(&chats, &id)?;
     let named = path.clone();
     let bytes = blocking(move || {
         let (file, size) = files
