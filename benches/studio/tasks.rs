@@ -15,6 +15,9 @@ pub(crate) struct Measured {
     pub(crate) unit: &'static str,
 }
 
+/// The median of each interaction; `None` for one that failed.
+pub(crate) type Medians = Vec<(&'static str, Option<Measured>)>;
+
 /// An action, and the text of the page that shows its result.
 struct Task {
     name: &'static str,
@@ -138,12 +141,8 @@ impl Page {
         }
     }
 
-    /// The median of each interaction, each time on a page that was just opened; `None` for one that failed.
-    pub(crate) async fn measure(
-        &self,
-        browser: &Browser,
-        times: usize,
-    ) -> Vec<(&'static str, Option<Measured>)> {
+    /// Adds the median of each interaction to `all`, each time on a page that was just opened.
+    pub(crate) async fn measure(&self, browser: &Browser, times: usize, all: &mut Medians) {
         browser.open(&self.link).await;
         let (mut paints, mut contents, mut bytes, mut frames) = (vec![], vec![], vec![], vec![]);
         for _ in 0..times {
@@ -152,11 +151,12 @@ impl Page {
             bytes.push(number(&browser.value(BYTES).await));
             frames.push(number(&browser.value(&frames_script()).await));
         }
-        let mut all = vec![
+        all.extend([
             ("first paint", median(paints, "ms")),
             ("content is there", median(contents, "ms")),
             ("received for it", median(bytes, "kB")),
-        ];
+            ("longest frame while scrolling", median(frames, "ms")),
+        ]);
         for task in &self.tasks {
             let mut measured = Vec::new();
             for _ in 0..times {
@@ -168,8 +168,6 @@ impl Page {
             }
             all.push((task.name, median(measured, "ms")));
         }
-        all.push(("longest frame while scrolling", median(frames, "ms")));
-        all
     }
 
     /// Opens the page anew; milliseconds from the start of loading until its content is there.
