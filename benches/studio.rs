@@ -12,12 +12,10 @@ mod tasks;
 mod webdriver;
 
 use std::error::Error;
-use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Parser;
-use futures::FutureExt as _;
 use pybench_interpreter::default_cache_dir;
 
 use content::Content;
@@ -113,17 +111,12 @@ async fn compare(what: &str, [ours, theirs]: &[Page; 2], times: usize) {
     }
 }
 
-/// Measures one side in a browser of its own. If its page ends the browser, what was measured before is kept.
+/// Measures one side in a browser of its own, which a page may end.
 async fn measured(page: &Page, times: usize) -> Medians {
-    let mut all = Medians::new();
-    let Some(browser) = Browser::start().await else {
-        return all;
-    };
-    let measuring = AssertUnwindSafe(page.measure(&browser, times, &mut all)).catch_unwind();
-    if measuring.await.is_err() {
-        eprintln!("bench: the browser failed; what follows on this page counts as not possible");
+    match Browser::start().await {
+        Some(browser) => page.measure(&browser, times).await,
+        None => Medians::new(),
     }
-    all
 }
 
 fn shown(measured: Option<Measured>) -> String {
