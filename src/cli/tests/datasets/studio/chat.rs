@@ -328,6 +328,9 @@ async fn a_person_talks_in_the_browser() {
         .wait(&has("data/in.txt was put into the session"))
         .await;
     browser.wait(&has("send ( Enter )")).await;
+    browser
+        .wait("document.querySelector('.files pre')?.innerText === '41'")
+        .await;
     browser.keys("m").await;
     let hostile = "<img src=x onerror=window.owned=1><script>window.owned=1</script>";
     browser
