@@ -72,13 +72,17 @@ impl Server {
         let output = child.stdout.take().ok_or("no output")?;
         BufReader::new(output).read_line(&mut link)?;
         let address = link.split('/').take(3).collect::<Vec<_>>().join("/");
-        Ok(Self {
+        let server = Self {
             child,
             link: link.trim().to_owned(),
             address,
             name: name(dataset),
             is_ours: true,
-        })
+        };
+        match server.link.is_empty() {
+            true => Err("`pybench studio` does not start; see the reason above".into()),
+            false => Ok(server),
+        }
     }
 
     /// `inspect view` of a folder with one log.

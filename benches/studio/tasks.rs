@@ -1,5 +1,8 @@
 //! What is measured on a page. Times are taken in the page, from the action to the moment when its text shows the result.
 
+use std::panic::AssertUnwindSafe;
+
+use futures::FutureExt as _;
 use serde_json::Value;
 
 use crate::webdriver::Browser;
@@ -14,6 +17,9 @@ pub(crate) struct Measured {
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
 }
+
+/// The median of each interaction; `None` for one that failed.
+pub(crate) type Medians = Vec<(&'static str, Option<Measured>)>;
 
 /// An action, and the text of the page that shows its result.
 struct Task {
@@ -138,37 +144,37 @@ impl Page {
         }
     }
 
-    /// The median of each interaction, each time on a page that was just opened; `None` for one that failed.
-    pub(crate) async fn measure(
-        &self,
-        browser: &Browser,
-        times: usize,
-    ) -> Vec<(&'static str, Option<Measured>)> {
-        browser.open(&self.link).await;
+    /// The median of each interaction, each time on a page that was just opened.
+    pub(crate) async fn measure(&self, browser: &Browser, times: usize) -> Medians {
+        let link = async {
+            browser.open(&self.link).await;
+            None
+        };
+        attempt(link).await;
         let (mut paints, mut contents, mut bytes, mut frames) = (vec![], vec![], vec![], vec![]);
         for _ in 0..times {
-            contents.push(self.open(browser).await);
-            paints.push(number(&browser.value(PAINT).await));
-            bytes.push(number(&browser.value(BYTES).await));
-            frames.push(number(&browser.value(&frames_script()).await));
+            contents.push(attempt(self.open(browser)).await);
+            paints.push(value(browser, PAINT).await);
+            bytes.push(value(browser, BYTES).await);
+            frames.push(value(browser, &frames_script()).await);
         }
         let mut all = vec![
             ("first paint", median(paints, "ms")),
             ("content is there", median(contents, "ms")),
             ("received for it", median(bytes, "kB")),
+            ("longest frame while scrolling", median(frames, "ms")),
         ];
         for task in &self.tasks {
             let mut measured = Vec::new();
             for _ in 0..times {
-                let opened = self.open(browser).await;
+                let opened = attempt(self.open(browser)).await;
                 measured.push(match opened {
-                    Some(_) => task.run(browser).await,
+                    Some(_) => attempt(task.run(browser)).await,
                     None => None,
                 });
             }
             all.push((task.name, median(measured, "ms")));
         }
-        all.push(("longest frame while scrolling", median(frames, "ms")));
         all
     }
 
@@ -194,6 +200,16 @@ impl Task {
         }
         number(&browser.value(&until("window.since", &self.done)).await)
     }
+}
+
+/// What is measured; `None`, after a message, if the browser fails or its page does not answer in time.
+async fn attempt(measuring: impl Future<Output = Option<f64>>) -> Option<f64> {
+    let measured = AssertUnwindSafe(measuring).catch_unwind().await;
+    measured.ok().flatten()
+}
+
+async fn value(browser: &Browser, expression: &str) -> Option<f64> {
+    attempt(async { number(&browser.value(expression).await) }).await
 }
 
 /// A promise of the milliseconds since `since` when `done` is true; of null after a time.

@@ -41,9 +41,10 @@ pub(crate) fn router(
         chats,
         sources: sources.clone(),
     };
+    let chats_router = chat::routes::router().merge(chat::previews::router());
     let routes = Router::new()
         .merge(routes::router())
-        .merge(chat::routes::router().with_state::<Studio>(chat_state))
+        .merge(chats_router.with_state::<Studio>(chat_state))
         .merge(comparison::router())
         .merge(live::router())
         .merge(openapi::router())

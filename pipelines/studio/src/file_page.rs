@@ -72,7 +72,7 @@ pub(crate) struct SoundView {
 }
 
 /// Which part of a file is asked for.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct FilePageQuery {
     /// Name of the file, which says how it is read.

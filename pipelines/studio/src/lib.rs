@@ -14,6 +14,7 @@
 //! | [`edit`] | a turn of a trajectory edited, run again, checked and saved |
 //! | [`saved_edits`] | edited trajectories in the journal of the run |
 //! | [`file_page`] | a part of a file: rows of a table, text, a waveform, bytes |
+//! | [`file_answers`] | answers that show files; HTML in a frame that may do nothing |
 //! | [`file_types`] | which files browsers may show, and as what |
 //! | [`search`] | what a person types, as a condition of SQLite's full-text search |
 //! | [`index`] | the trajectories of a source in SQLite: pages, filters, search |
@@ -47,6 +48,7 @@ mod desktop;
 mod edit;
 mod evaluation;
 mod export;
+mod file_answers;
 mod file_page;
 mod file_types;
 mod handlers;

@@ -70,6 +70,11 @@ mod tests {
                 "/data/d/recipe?beside=e",
                 Some("/api/data/d/recipe?beside=e"),
             ),
+            (
+                "/data/d/tasks?decision=changed",
+                Some("/api/data/d/tasks?decision=changed"),
+            ),
+            ("/data/d/1/edits/0f", Some("/api/data/d/1/edits/0f")),
             ("/compare?a=d&b=d", Some("/api/compare?a=d&b=d")),
             (
                 "/compare/matrix?a=d&c=e",

@@ -8,8 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::comparison::PairQuery;
 use super::retries::{RetriedUnits, RetryRequest};
-use super::trajectory::TurnQuery;
+use super::trajectory::{FileQuery, TurnQuery};
 use crate::align::PairView;
+use crate::chat::routes::{FileQuery as ChatFileQuery, Known, Sent, SentFile};
 use crate::chat::view::{ChatList, ChatRequest, ChatView};
 use crate::compare::matrix::{Matrix, MatrixQuery};
 use crate::compare::{CompareQuery, Comparison};
@@ -18,6 +19,7 @@ use crate::edit::fork::ForkView;
 use crate::edit::models::AgentList;
 use crate::edit::plan::ForkRequest;
 use crate::edit::routes::{Studio, Turns};
+use crate::file_page::{FilePage, FilePageQuery};
 use crate::index::{Facet, ListQuery, Page};
 use crate::recipe_view::{RecipeQuery, RecipeView};
 use crate::results::leaderboard::Results;
@@ -196,7 +198,17 @@ fn data() -> Vec<Operation> {
             "/api/data/{name}/{number}/raw",
             "Everything that is recorded of a trajectory",
         ),
-        get("/api/data/{name}/files/{id}", "A file").bytes(),
+        get("/api/data/{name}/files/{id}", "A file")
+            .query::<FileQuery>()
+            .bytes(),
+        get("/api/data/{name}/files/{id}/page", "A part of a file")
+            .query::<FilePageQuery>()
+            .answer::<FilePage>(),
+        get(
+            "/api/data/{name}/files/{id}/frame",
+            "An HTML file for a frame that may do nothing",
+        )
+        .bytes(),
         get("/api/compare", "Two runs on the same tasks")
             .query::<CompareQuery>()
             .answer::<Comparison>(),
@@ -296,24 +308,40 @@ fn chats() -> Vec<Operation> {
         post("/api/chats", "Open a conversation")
             .body::<ChatRequest>()
             .answer::<ChatView>(),
-        get("/api/chats/{id}", "A conversation that is open").answer::<ChatView>(),
+        get("/api/chats/{id}", "A conversation that is open")
+            .query::<Known>()
+            .answer::<ChatView>(),
         delete("/api/chats/{id}", "End the session of a conversation"),
-        post("/api/chats/{id}/messages", "Send a message, or replace one").body::<Value>(),
+        post("/api/chats/{id}/messages", "Send a message, or replace one").body::<Sent>(),
         post("/api/chats/{id}/retry", "Answer the last message again"),
         post("/api/chats/{id}/continue", "Let the model go on"),
         post("/api/chats/{id}/stop", "Stop the model"),
         post("/api/chats/{id}/grade", "Check the conversation"),
         post(
             "/api/chats/{id}/dataset",
-            "Add the conversation to the dataset of the history",
+            "Add the conversation to the dataset",
         ),
         get(
             "/api/chats/{id}/export/{form}",
             "The conversation as notebook, JSON or HTML",
         )
         .bytes(),
-        get("/api/chats/{id}/file", "A file of the session").bytes(),
-        put("/api/chats/{id}/files", "Put a file into the session").body::<Value>(),
+        get("/api/chats/{id}/file", "A file of the session")
+            .query::<ChatFileQuery>()
+            .bytes(),
+        get(
+            "/api/chats/{id}/file/page",
+            "A part of a file of the session",
+        )
+        .query::<FilePageQuery>()
+        .answer::<FilePage>(),
+        get(
+            "/api/chats/{id}/file/frame",
+            "An HTML file of the session for a frame",
+        )
+        .query::<ChatFileQuery>()
+        .bytes(),
+        put("/api/chats/{id}/files", "Put a file into the session").body::<SentFile>(),
     ]
 }
 
@@ -414,11 +442,41 @@ mod tests {
         let body = &begin["requestBody"]["content"]["application/json"]["schema"];
         let required: Vec<&Value> = body["required"].as_array().unwrap().iter().collect();
         assert_eq!(required, ["trajectory", "turn", "editor"]);
+        let message = &document["paths"]["/api/chats/{id}/messages"]["post"]["requestBody"];
+        let required = &message["content"]["application/json"]["schema"]["required"];
+        assert_eq!(*required, json!(["text"]));
+        let part = &document["paths"]["/api/data/{name}/files/{id}/page"]["get"];
+        let parameters = part["parameters"].as_array().unwrap();
+        let has = |name: &str| parameters.iter().any(|one| one["name"] == name);
+        assert!(has("from") && has("sheet"), "{part:#}");
         // Every reference leads somewhere.
         let text = document.to_string();
         for reference in text.split("\"$ref\":\"#").skip(1) {
             let pointer = reference.split('"').next().unwrap();
             assert!(document.pointer(pointer).is_some(), "{pointer}");
+        }
+    }
+
+    #[test]
+    fn every_route_is_in_the_documents() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let text = ["studio-api.md", "chat.md"].map(|name| {
+            // A row of the table may leave out what is the same in the route before.
+            let text = std::fs::read_to_string(docs.join(name)).unwrap();
+            text.replace('…', "/api/chats/ID")
+        });
+        let text = text.concat();
+        for operation in operations() {
+            let upper = |part: &str| match part.strip_prefix('{') {
+                Some(name) => name.trim_end_matches('}').to_uppercase(),
+                None => part.to_owned(),
+            };
+            let path: Vec<String> = operation.path.split('/').map(upper).collect();
+            let path = path.join("/");
+            let is_named = text
+                .match_indices(&path)
+                .any(|(at, _)| text[at + path.len()..].starts_with(['`', '?']));
+            assert!(is_named, "docs/studio-api.md does not name {path}");
         }
     }
 }

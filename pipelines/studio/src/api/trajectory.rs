@@ -86,8 +86,8 @@ pub(super) fn shown(opened: &Opened, number: &str, turn: u64) -> Result<View, Ap
 }
 
 /// How a file is asked for.
-#[derive(Deserialize)]
-struct FileQuery {
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct FileQuery {
     /// Its name, which says how it is shown.
     #[serde(default)]
     name: String,
@@ -99,8 +99,9 @@ struct FileQuery {
 async fn file(
     State(sources): State<Arc<Sources>>,
     Path((name, id)): Path<(String, String)>,
-    Query(query): Query<FileQuery>,
+    query: Result<Query<FileQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
+    let Query(query) = query?;
     let id = Digest::try_from(id).map_err(|_| not_found("the id of a file has 64 hex digits"))?;
     let found = with_source(sources, name, move |opened| Ok(opened.file(&id)?)).await;
     let mut bytes = found.map_err(|ApiError(_, text)| not_found(text))?;

@@ -7,9 +7,11 @@
 //! | [`chats`] | all conversations that are open, and those that were saved |
 //! | [`topic`] | what a conversation is about: the task of a trajectory |
 //! | [`routes`] | the routes |
+//! | [`previews`] | the routes that show files of the session |
 
 pub(crate) mod chats;
 pub(crate) mod open_chat;
+pub(crate) mod previews;
 pub(crate) mod routes;
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,7 @@ use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel};
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
 use super::view::{ChatFile, ChatView, items};
+use crate::file_types::preview;
 use crate::view::{CellView, OutputView, shown_output};
 
 /// Maximum number of outputs of a running cell that are shown before it ends.
@@ -414,6 +415,7 @@ fn listed(files: &Files) -> Vec<ChatFile> {
     let entries = listed_files(files).unwrap_or_default().into_iter();
     let entries = entries.filter(|entry| entry.kind == EntryKind::File);
     let files = entries.take(MAX_FILES).map(|entry| ChatFile {
+        preview: preview(&entry.path),
         path: entry.path,
         size: entry.size,
     });

@@ -14,7 +14,9 @@ use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pybench_chat::export::SaveAs;
+use pybench_interpreter::Files;
 use pybench_run::RunError;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -98,9 +100,9 @@ fn find(chats: &Chats, id: &str) -> Result<Arc<OpenChat>, ApiError> {
 }
 
 /// What the asking page has already.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-struct Known {
+pub(crate) struct Known {
     /// The version; the answer waits for a later one.
     after: u64,
     generation: u64,
@@ -125,9 +127,9 @@ async fn close(State(chats): State<Arc<Chats>>, Path(id): Path<String>) -> Json<
 }
 
 /// A message of the person.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Sent {
+pub(crate) struct Sent {
     text: String,
     /// Number of the message that it replaces.
     #[serde(default)]
@@ -192,9 +194,9 @@ async fn stop(
 }
 
 /// A file for the session.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct SentFile {
+pub(crate) struct SentFile {
     name: String,
     base64: String,
 }
@@ -211,11 +213,16 @@ async fn put_file(
     ordered(&chats, &id, Order::Put(sent.name, bytes))
 }
 
-/// Which file of the session is asked for.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileQuery {
-    path: String,
+/// Which file of the session is asked for. Pages add the version of the session, so that a changed file has another address.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct FileQuery {
+    pub(super) path: String,
+}
+
+/// The files of a session that runs.
+pub(super) fn running_files(chats: &Chats, id: &str) -> Result<Files, ApiError> {
+    let files = find(chats, id)?.files();
+    files.ok_or_else(|| not_found("the session does not run; send a message first"))
 }
 
 /// A file of the session. Nothing in it can be executed: it is an image, a sound or plain text, or it is downloaded.
@@ -225,8 +232,7 @@ async fn file(
     query: Result<Query<FileQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(FileQuery { path }) = query?;
-    let files = find(&chats, &id)?.files();
-    let files = files.ok_or_else(|| not_found("the session does not run; send a message first"))?;
+    let files = running_files(&chats, &id)?;
     let named = path.clone();
     let bytes = blocking(move || {
         let (file, size) = files

@@ -6,6 +6,7 @@ use pybench_types::trajectory::{Turn, Usage, Verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::file_types::Preview;
 use crate::view::{CellView, TurnView};
 
 /// What the page of all conversations shows.
@@ -80,6 +81,7 @@ pub(crate) enum ChatItemKind {
 pub(crate) struct ChatFile {
     pub(crate) path: String,
     pub(crate) size: u64,
+    pub(crate) preview: Preview,
 }
 
 /// A conversation that is open.

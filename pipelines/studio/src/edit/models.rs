@@ -64,11 +64,14 @@ impl Models {
     /// that began with another one.
     fn known(&self) -> (Vec<Settings>, String) {
         let place = &self.place;
-        let (mut known, problem) = match agents::models_of_recipe(&place.recipe, &place.root) {
-            Ok(known) => (known, String::new()),
-            Err(error) => (Vec::new(), error.to_string()),
+        let (of_recipe, problem) = match agents::models_of_recipe(&place.recipe, &place.root) {
+            Ok(of_recipe) => (of_recipe, None),
+            Err(error) => (Vec::new(), Some(error.to_string())),
         };
-        known.retain(|one| !matches!(one.agent, AgentChoice::Config { .. }));
+        let (left_out, mut known): (Vec<_>, Vec<_>) = of_recipe
+            .into_iter()
+            .partition(|one| matches!(one.agent, AgentChoice::Config { .. }));
+        let problem = problem.unwrap_or_else(|| why_left_out(&left_out));
         known.extend(agents::newest(&place.runs_dir));
         (known, problem)
     }
@@ -113,6 +116,20 @@ impl Models {
     }
 }
 
+/// Why agents that bring a system prompt of their own are not offered; empty if there are none. They would answer to another
+/// prompt than the one that the saved trajectory has.
+fn why_left_out(agents: &[Settings]) -> String {
+    if agents.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = agents.iter().map(|one| line(&one.label)).collect();
+    format!(
+        "Not offered: {}. Agents of the kind `config` bring a system prompt of their own, and an edit goes on with the \
+         system prompt of the recorded trajectory. Give the recipe an agent of the kind `openai` with the same model.",
+        names.join(", ")
+    )
+}
+
 /// A format as recipes name it.
 fn choice_of(wanted: &dyn Format) -> Result<FormatChoice, RunError> {
     let mut all = FormatChoice::ALL.into_iter();
@@ -147,12 +164,16 @@ mod tests {
              [agents.b]\nkind = 'config'\npath = 'b.yaml'\n\n[agents.c]\nkind = 'human'\n",
         );
         let list = known.list();
-        assert_eq!(
-            (list.agents, list.problem),
-            (vec!["a".to_owned()], String::new())
+        assert_eq!(list.agents, ["a"]);
+        assert!(
+            list.problem.starts_with("Not offered: b."),
+            "{}",
+            list.problem
         );
         let error = known.settings("b\n").unwrap_err().to_string();
         assert!(error.contains("(agents: a)"), "{error}");
+        let all = models("name = 't'\n\n[agents.a]\nkind = 'gguf'\nmodel = 'm.gguf'\n").list();
+        assert_eq!((all.agents.len(), &*all.problem), (1, ""));
         let list = models("name = 't'\nagents = 3\n").list();
         assert!(
             list.agents.is_empty() && list.problem.contains("agents.toml"),

@@ -52,6 +52,19 @@ export const filePage = (name: string, file: FileView, from: number, sheet: numb
   json<FilePage>(`${of(name)}/files/${file.id}/page?${new URLSearchParams({ name: file.name, from: String(from), sheet: String(sheet) })}`);
 /** Where an HTML file is for a frame that may do nothing. */
 export const frameAddress = (name: string, file: FileView) => `${of(name)}/files/${file.id}/frame`;
+
+/** The files of a run, or of the session of a conversation. */
+export interface FileSource {
+  address: (file: FileView) => string;
+  page: (file: FileView, from: number, sheet: number) => Promise<FilePage>;
+  frame: (file: FileView) => string;
+}
+export const filesOf = (name: string): FileSource => ({
+  address: (file) => fileAddress(name, file),
+  page: (file, from, sheet) => filePage(name, file, from, sheet),
+  frame: (file) => frameAddress(name, file),
+});
+
 export const comparison = (query: URLSearchParams) => json<Comparison>(`/api/compare?${query}`);
 export const matrix = (query: URLSearchParams) => json<Matrix>(`/api/compare/matrix?${query}`);
 export const pair = (query: URLSearchParams) => json<PairView>(`/api/compare/pair?${query}`);
@@ -100,7 +113,16 @@ export const orderChat = (id: string, order: "retry" | "continue" | "stop" | "gr
   json<unknown>(`${ofChat(id)}/${order}`, sending("POST", {}));
 export const putChatFile = (id: string, name: string, base64: string) =>
   json<unknown>(`${ofChat(id)}/files`, sending("PUT", { name, base64 }));
-export const chatFileAddress = (id: string, path: string) => `${ofChat(id)}/file?path=${encodeURIComponent(path)}`;
+/** The `id` of such a file is the version of the session, so that a changed file has another address. */
+export const chatFiles = (id: string): FileSource => {
+  const query = (file: FileView) => new URLSearchParams({ path: file.name, version: file.id });
+  return {
+    address: (file) => `${ofChat(id)}/file?${query(file)}`,
+    page: (file, from, sheet) =>
+      json<FilePage>(`${ofChat(id)}/file/page?${new URLSearchParams({ name: file.name, from: String(from), sheet: String(sheet) })}`),
+    frame: (file) => `${ofChat(id)}/file/frame?${query(file)}`,
+  };
+};
 export const exportAddress = (id: string, form: "notebook" | "json" | "html") => `${ofChat(id)}/export/${form}`;
 /** Ends the session of a conversation, also while the page is left. */
 export const leaveChat = (id: string) =>

@@ -16,6 +16,7 @@ export interface CellView {
 export interface ChatFile {
   path: string;
   size: number;
+  preview: Preview;
 }
 
 export interface ChatItem {

@@ -153,9 +153,26 @@ async fn a_conversation_has_files_streams_and_survives_a_kill() {
     let policy = &answer.headers()[CONTENT_SECURITY_POLICY];
     assert_eq!(policy, "sandbox; default-src 'none'");
     assert_eq!(answer.text().await.unwrap(), "<script>1</script>");
+    let page = studio
+        .json(&format!("{path}/file/page?name=data/in.csv"))
+        .await;
+    assert_eq!(
+        (&page["kind"], &page["rows"]),
+        (&json!("table"), &json!([["41"]]))
+    );
+    let frame = studio
+        .answer(&format!("{path}/file/frame?path=output/a.html"))
+        .await;
+    let policy = frame.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap();
+    assert!(
+        policy.starts_with("sandbox; default-src 'none';"),
+        "{policy}"
+    );
     for outside in ["../../etc/passwd", "/etc/passwd", "output"] {
-        let answer = studio.answer(&format!("{path}/file?path={outside}")).await;
-        assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{outside}");
+        for route in ["file?path", "file/page?name", "file/frame?path"] {
+            let answer = studio.answer(&format!("{path}/{route}={outside}")).await;
+            assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{route} {outside}");
+        }
     }
     let answer = studio.answer(&format!("{path}/export/html")).await;
     let disposition = answer.headers()[CONTENT_DISPOSITION].to_str().unwrap();
@@ -311,6 +328,9 @@ async fn a_person_talks_in_the_browser() {
         .wait(&has("data/in.txt was put into the session"))
         .await;
     browser.wait(&has("send ( Enter )")).await;
+    browser
+        .wait("document.querySelector('.files pre')?.innerText === '41'")
+        .await;
     browser.keys("m").await;
     let hostile = "<img src=x onerror=window.owned=1><script>window.owned=1</script>";
     browser

@@ -9,6 +9,7 @@ use pybench_testing::load_dataset::load_dataset;
 use pybench_types::trajectory::{Trajectory, Turn};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use super::browser::browser;
 use super::{Studio, run};
@@ -33,19 +34,31 @@ fn student(request: &Value) -> Answer {
 }
 
 /// A run in which every attempt is rejected.
-struct Planted {
-    fixture: RunFixture,
+pub(super) struct Planted {
+    pub(super) fixture: RunFixture,
     /// Number of a trajectory in the run.
-    number: usize,
+    pub(super) number: usize,
     recorded: Trajectory,
     /// What the expert does on the same task, which needs an output file.
-    solution: Vec<Turn>,
-    _endpoint: Endpoint,
+    pub(super) solution: Vec<Turn>,
 }
 
-/// `None` where no session can be had.
-async fn planted() -> Option<Planted> {
+/// What [`planted`] copies.
+static PLANTED: OnceCell<Planted> = OnceCell::const_new();
+
+/// It is made once, and each test has a copy. `None` where no session can be had.
+pub(super) async fn planted() -> Option<Planted> {
     let expert = run().await?;
+    let made = PLANTED.get_or_init(|| plant(&expert)).await;
+    Some(Planted {
+        fixture: made.fixture.copy(),
+        number: made.number,
+        recorded: made.recorded.clone(),
+        solution: made.solution.clone(),
+    })
+}
+
+async fn plant(expert: &RunFixture) -> Planted {
     let solved = expert.trajectories();
     let solved = solved.into_iter().find(|one| !one.outputs.is_empty());
     let solved = solved.expect("a task with an output file");
@@ -61,13 +74,12 @@ async fn planted() -> Option<Planted> {
     let trajectories = fixture.trajectories();
     let at = trajectories.iter().position(|one| one.task == solved.task);
     let at = at.expect("the same tasks");
-    Some(Planted {
+    Planted {
         number: at + 1,
         recorded: trajectories[at].clone(),
         solution: solved.turns,
         fixture,
-        _endpoint: endpoint,
-    })
+    }
 }
 
 /// A turn of the expert as a person writes it.

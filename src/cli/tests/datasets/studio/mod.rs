@@ -13,6 +13,7 @@ mod long;
 mod remote;
 mod results;
 mod review;
+mod tour;
 mod webdriver;
 
 use std::io::{BufRead, BufReader};
