@@ -13,7 +13,7 @@ use pybench_training_data::{Renderer, Source, preflight, read};
 use crate::exit::{self, ExitCode, bad_input};
 use crate::model::load_config;
 use crate::probe::probe;
-use crate::train::{PlanOptions, RunOptions, merge, run};
+use crate::train::{PlanOptions, RunOptions, check, merge, run};
 use crate::{catalog, gguf, serve};
 
 /// Fine-tunes, serves and converts Llama-family models.
@@ -46,6 +46,14 @@ enum Command {
         processes: usize,
         #[command(flatten)]
         plan: PlanOptions,
+    },
+    /// Check the keys and values of a recipe, without its model and data
+    Check {
+        /// A recipe file, or the name of one in training/recipes
+        recipe: String,
+        /// Number of processes that will train
+        #[arg(long, default_value_t = 1)]
+        processes: usize,
     },
     /// Show conversations as the model sees them, with trained tokens in color, and check the data
     Inspect {
@@ -158,6 +166,7 @@ fn execute(command: Command) -> Result<()> {
             };
             run(&recipe_path(&recipe)?, &options)
         }
+        Command::Check { recipe, processes } => check(&recipe_path(&recipe)?, processes),
         Command::Inspect { model, data, rows } => inspect(&model, data, rows),
         Command::Model { name } => {
             println!("{}", catalog::find(&name)?.display());

@@ -48,6 +48,18 @@ pub struct RunOptions {
     pub plan: PlanOptions,
 }
 
+/// Checks the keys and values of a recipe for so many processes. Model and data are not read.
+pub fn check(recipe_path: &Path, processes: usize) -> Result<()> {
+    let stages = RecipeStage::load(recipe_path)?;
+    let mut conflicts = stages
+        .iter()
+        .filter_map(|stage| stage.recipe.conflict(processes));
+    match conflicts.next() {
+        Some(conflict) => Err(bad_input(conflict)),
+        None => Ok(()),
+    }
+}
+
 /// Runs the stages of a recipe, alone or as one of several processes. An interrupted run resumes from its last
 /// checkpoint.
 pub fn run(recipe_path: &Path, options: &RunOptions) -> Result<()> {
