@@ -127,7 +127,7 @@ pub fn find_folder(name: &str) -> Result<PathBuf> {
 }
 
 /// The copy of a model in a bucket or at an address on the Hub; other names stay.
-fn local(name: &str) -> Result<String> {
+pub(crate) fn local(name: &str) -> Result<String> {
     let copy = fetch_remote(Path::new(name))?;
     Ok(copy.map_or_else(|| name.to_owned(), |copy| copy.display().to_string()))
 }

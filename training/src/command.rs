@@ -4,14 +4,14 @@ mod exit_code;
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use pybench_training_data::{Renderer, Source, preflight, read};
 
-use crate::exit::{self, ExitCode, bad_input};
-use crate::model::load_config;
+use crate::exit::{self, ExitCode, bad_input, usage};
+use crate::model::{is_adapter, load_config};
 use crate::probe::probe;
 use crate::train::{PlanOptions, RunOptions, check, merge, run};
 use crate::{catalog, gguf, serve};
@@ -95,11 +95,11 @@ enum Command {
     },
     /// Merge an adapter, of ours or of PEFT, into its base model
     Merge {
-        /// The directory of the adapter
+        /// The directory of the adapter, or an address (s3://, gs://, az://, hf://)
         adapter: PathBuf,
-        /// The model directory to create
+        /// The model directory to create [default: `model` beside the folder `adapter` of a run]
         #[arg(long)]
-        out: PathBuf,
+        out: Option<PathBuf>,
     },
     /// Serve a model over OpenAI's HTTP API
     Serve(serve::ServeOptions),
@@ -180,7 +180,7 @@ fn execute(command: Command) -> Result<()> {
             device,
             dtype,
         } => probe(&model, &request, &answer, dtype.kind(), device.device()?),
-        Command::Merge { adapter, out } => merge(&adapter, &out),
+        Command::Merge { adapter, out } => merge(&adapter, &merge_target(&adapter, out)?),
         Command::Serve(options) => serve::serve(&options),
         Command::Export {
             model,
@@ -189,6 +189,14 @@ fn execute(command: Command) -> Result<()> {
         } => gguf::export(&catalog::find(&model)?, &file, matrix_type),
         Command::Convert { gguf: file, out } => gguf::convert(&file, &out),
     }
+}
+
+/// The folder of a merged model.
+fn merge_target(adapter: &Path, out: Option<PathBuf>) -> Result<PathBuf> {
+    let of_run = is_adapter(adapter) && adapter.ends_with("adapter");
+    let beside = of_run.then(|| adapter.with_file_name("model"));
+    out.or(beside)
+        .ok_or_else(|| usage("name the folder for the merged model with --out FOLDER"))
 }
 
 fn recipe_path(recipe: &str) -> Result<PathBuf> {
