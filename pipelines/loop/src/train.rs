@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use pybench_attempts::model_server;
 use pybench_run::{LoopChoice, ModelChoice, PreferenceChoice, RunContext, RunError, write_output};
 use pybench_shard::DATASET;
 use toml::{Table, Value};
