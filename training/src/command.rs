@@ -269,3 +269,40 @@ fn inspect(model: &str, path: PathBuf, rows: usize) -> Result<()> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_merged_model_lies_beside_the_adapter_of_a_run() {
+        let run = tempfile::tempdir().unwrap();
+        let [adapter, other] = ["adapter", "mine"].map(|name| run.path().join(name));
+        for folder in [&adapter, &other] {
+            std::fs::create_dir(folder).unwrap();
+            std::fs::write(folder.join("adapter_config.json"), "{}").unwrap();
+        }
+        let model = run.path().join("model");
+        assert_eq!(merge_target(&adapter, None).unwrap(), model);
+        let named = merge_target(&adapter, Some("a".into())).unwrap();
+        assert_eq!(named, Path::new("a"));
+        for folder in [&*other, Path::new("hf://owner/adapter")] {
+            let error = merge_target(folder, None).unwrap_err().to_string();
+            assert!(error.contains("--out"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_recipe_is_checked_for_a_number_of_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.toml");
+        let text = "name='a'\nmodel='none'\n[[data]]\npath='none'\n[train]\nmax_seq_len=8\nmax_steps=1\n\
+                    batch_size=2\n[optimizer]\noptimizer_in_bwd=true\nmax_grad_norm=0\n";
+        std::fs::write(&path, text).unwrap();
+        assert!(check(&path, 2).is_ok());
+        let error = check(&path, 1).unwrap_err().to_string();
+        assert!(error.contains("train.batch_size = 1"), "{error}");
+        std::fs::write(&path, text.replace("max_steps", "stepz")).unwrap();
+        assert!(check(&path, 2).is_err());
+    }
+}
