@@ -117,8 +117,17 @@ pub fn find_files(name: &str) -> Result<ModelFiles> {
     })
 }
 
+/// The folder of a model, as of [`find`], or of an adapter.
+pub fn find_folder(name: &str) -> Result<PathBuf> {
+    let folder = PathBuf::from(local(name)?);
+    match is_adapter(&folder) {
+        true => Ok(folder),
+        false => find(&folder.display().to_string()),
+    }
+}
+
 /// The copy of a model in a bucket or at an address on the Hub; other names stay.
-fn local(name: &str) -> Result<String> {
+pub(crate) fn local(name: &str) -> Result<String> {
     let copy = fetch_remote(Path::new(name))?;
     Ok(copy.map_or_else(|| name.to_owned(), |copy| copy.display().to_string()))
 }

@@ -4,16 +4,16 @@ mod exit_code;
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use pybench_training_data::{Renderer, Source, preflight, read};
 
-use crate::exit::{self, ExitCode, bad_input};
-use crate::model::load_config;
+use crate::exit::{self, ExitCode, bad_input, usage};
+use crate::model::{is_adapter, load_config};
 use crate::probe::probe;
-use crate::train::{PlanOptions, RunOptions, merge, run};
+use crate::train::{PlanOptions, RunOptions, check, merge, run};
 use crate::{catalog, gguf, serve};
 
 /// Fine-tunes, serves and converts Llama-family models.
@@ -46,6 +46,14 @@ enum Command {
         processes: usize,
         #[command(flatten)]
         plan: PlanOptions,
+    },
+    /// Check the keys and values of a recipe, without its model and data
+    Check {
+        /// A recipe file, or the name of one in training/recipes
+        recipe: String,
+        /// Number of processes that will train
+        #[arg(long, default_value_t = 1)]
+        processes: usize,
     },
     /// Show conversations as the model sees them, with trained tokens in color, and check the data
     Inspect {
@@ -87,11 +95,11 @@ enum Command {
     },
     /// Merge an adapter, of ours or of PEFT, into its base model
     Merge {
-        /// The directory of the adapter
+        /// The directory of the adapter, or an address (s3://, gs://, az://, hf://)
         adapter: PathBuf,
-        /// The model directory to create
+        /// The model directory to create [default: `model` beside the folder `adapter` of a run]
         #[arg(long)]
-        out: PathBuf,
+        out: Option<PathBuf>,
     },
     /// Serve a model over OpenAI's HTTP API
     Serve(serve::ServeOptions),
@@ -158,6 +166,7 @@ fn execute(command: Command) -> Result<()> {
             };
             run(&recipe_path(&recipe)?, &options)
         }
+        Command::Check { recipe, processes } => check(&recipe_path(&recipe)?, processes),
         Command::Inspect { model, data, rows } => inspect(&model, data, rows),
         Command::Model { name } => {
             println!("{}", catalog::find(&name)?.display());
@@ -171,7 +180,7 @@ fn execute(command: Command) -> Result<()> {
             device,
             dtype,
         } => probe(&model, &request, &answer, dtype.kind(), device.device()?),
-        Command::Merge { adapter, out } => merge(&adapter, &out),
+        Command::Merge { adapter, out } => merge(&adapter, &merge_target(&adapter, out)?),
         Command::Serve(options) => serve::serve(&options),
         Command::Export {
             model,
@@ -180,6 +189,14 @@ fn execute(command: Command) -> Result<()> {
         } => gguf::export(&catalog::find(&model)?, &file, matrix_type),
         Command::Convert { gguf: file, out } => gguf::convert(&file, &out),
     }
+}
+
+/// The folder of a merged model.
+fn merge_target(adapter: &Path, out: Option<PathBuf>) -> Result<PathBuf> {
+    let of_run = is_adapter(adapter) && adapter.ends_with("adapter");
+    let beside = of_run.then(|| adapter.with_file_name("model"));
+    out.or(beside)
+        .ok_or_else(|| usage("name the folder for the merged model with --out FOLDER"))
 }
 
 fn recipe_path(recipe: &str) -> Result<PathBuf> {
@@ -250,5 +267,42 @@ fn inspect(model: &str, path: PathBuf, rows: usize) -> Result<()> {
     match result.errors.first() {
         Some(error) => Err(bad_input(error.clone())),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_merged_model_lies_beside_the_adapter_of_a_run() {
+        let run = tempfile::tempdir().unwrap();
+        let [adapter, other] = ["adapter", "mine"].map(|name| run.path().join(name));
+        for folder in [&adapter, &other] {
+            std::fs::create_dir(folder).unwrap();
+            std::fs::write(folder.join("adapter_config.json"), "{}").unwrap();
+        }
+        let model = run.path().join("model");
+        assert_eq!(merge_target(&adapter, None).unwrap(), model);
+        let named = merge_target(&adapter, Some("a".into())).unwrap();
+        assert_eq!(named, Path::new("a"));
+        for folder in [&*other, Path::new("hf://owner/adapter")] {
+            let error = merge_target(folder, None).unwrap_err().to_string();
+            assert!(error.contains("--out"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_recipe_is_checked_for_a_number_of_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.toml");
+        let text = "name='a'\nmodel='none'\n[[data]]\npath='none'\n[train]\nmax_seq_len=8\nmax_steps=1\n\
+                    batch_size=2\n[optimizer]\noptimizer_in_bwd=true\nmax_grad_norm=0\n";
+        std::fs::write(&path, text).unwrap();
+        assert!(check(&path, 2).is_ok());
+        let error = check(&path, 1).unwrap_err().to_string();
+        assert!(error.contains("train.batch_size = 1"), "{error}");
+        std::fs::write(&path, text.replace("max_steps", "stepz")).unwrap();
+        assert!(check(&path, 2).is_err());
     }
 }

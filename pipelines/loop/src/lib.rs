@@ -34,7 +34,7 @@ use tasks::LoopTasks;
 pub async fn run(context: &RunContext, process: &Process) -> Result<(), RunError> {
     let looped = looped(context)?;
     if let Some(recipe) = &looped.train {
-        train::check(context, recipe)?;
+        train::check(context, (looped, recipe)).await?;
     }
     write_tasks(context).await?;
     let mut tasks = LoopTasks::split(context, looped)?;

@@ -86,14 +86,14 @@ impl LoopTasks {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use pybench_types::task::{Category, Language, TaskOrigin};
 
     use super::*;
 
-    fn task(name: &str) -> Task {
+    pub(crate) fn task(name: &str) -> Task {
         Task {
             id: Digest::of_bytes(name.as_bytes()),
             category: Category::Math,

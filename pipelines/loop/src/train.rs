@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use pybench_attempts::model_server;
 use pybench_run::{LoopChoice, ModelChoice, PreferenceChoice, RunContext, RunError, write_output};
 use pybench_shard::DATASET;
 use toml::{Table, Value};
@@ -17,13 +16,24 @@ const TRAIN: &str = "-train";
 /// Stages of a round with preference pairs: supervised, then on the pairs.
 const STAGES: [&str; 2] = ["sft", "dpo"];
 
-/// Checks that a round can train, before anything is played.
+/// Checks that a round can train, before anything is played: the trainer reads the recipe of the first round, with the
+/// stage of preference pairs.
 ///
 /// # Errors
-/// [`RunError::BadInput`] if there is no such recipe; [`RunError::Environment`] if `pybench-train` is missing.
-pub(crate) fn check(context: &RunContext, path: &Path) -> Result<(), RunError> {
-    find(context, path)?;
-    model_server::required_program().map(drop)
+/// [`RunError::BadInput`] if there is no such recipe, or the trainer refuses it; [`RunError::Environment`] if
+/// `pybench-train` is missing.
+pub(crate) async fn check(
+    context: &RunContext,
+    (looped, path): (&LoopChoice, &Path),
+) -> Result<(), RunError> {
+    let name = round_name(context, 1) + TRAIN;
+    let mut table = recipe(context, 1, path, (&name, &context.recipe.teacher))?;
+    if let Some(preference) = &looped.preference {
+        let pairs = round_dir(context, 1).join(PREFERENCES);
+        add_stages(preference, vec![preference_source(&pairs)?], &mut table);
+    }
+    let own = write_recipe(context, "train-check.toml", path, &table)?;
+    trainer::check(path, &own).await
 }
 
 /// Trains the student with the recipe `looped.train`, whose `model` and `data` the round sets, and returns the trained
@@ -47,10 +57,7 @@ pub(crate) async fn train(
     if let Some(preference) = &looped.preference {
         add_preference(context, number, preference, &mut table)?;
     }
-    let text = toml::to_string(&table)
-        .map_err(|error| RunError::BadInput(format!("{}: {error}", path.display())))?;
-    let own = context.folder.root().join(format!("train-{number}.toml"));
-    write_output(&own, text.as_bytes())?;
+    let own = write_recipe(context, &format!("train-{number}.toml"), path, &table)?;
     tracing::info!("round {number}: training, run {name}");
     trainer::run(context, &own, &out, number).await?;
     let journal = context.folder.journal();
@@ -61,6 +68,20 @@ pub(crate) async fn train(
             out.display()
         ))
     })
+}
+
+/// Writes the recipe that was made of the one at `path` into the loop's run folder.
+fn write_recipe(
+    context: &RunContext,
+    name: &str,
+    path: &Path,
+    table: &Table,
+) -> Result<PathBuf, RunError> {
+    let text = toml::to_string(table)
+        .map_err(|error| RunError::BadInput(format!("{}: {error}", path.display())))?;
+    let own = context.folder.root().join(name);
+    write_output(&own, text.as_bytes())?;
+    Ok(own)
 }
 
 /// The model in this folder, served as `student` is.
@@ -121,14 +142,25 @@ fn add_preference(
         let file = round_dir(context, round).join(PREFERENCES);
         let size = std::fs::metadata(&file).map_err(RunError::io(file.display().to_string()))?;
         if size.len() > 0 {
-            let source = [("path", absolute(&file)?), ("kind", "preference".into())];
-            sources.push(strings(source));
+            sources.push(preference_source(&file)?);
         }
     }
     if sources.is_empty() {
         tracing::info!("round {number}: there are no preference pairs to train on");
         return Ok(());
     }
+    add_stages(preference, sources, table);
+    Ok(())
+}
+
+/// A file of preference pairs, as an entry of `data`.
+fn preference_source(file: &Path) -> Result<Value, RunError> {
+    let source = [("path", absolute(file)?), ("kind", "preference".into())];
+    Ok(strings(source))
+}
+
+/// Makes a recipe one of two stages: what it was, and training on preference pairs.
+fn add_stages(preference: &PreferenceChoice, sources: Vec<Value>, table: &mut Table) {
     let values = |pairs: &[(&str, Value)]| -> Value {
         let pairs = pairs
             .iter()
@@ -146,6 +178,8 @@ fn add_preference(
                 ("overflow", "drop".into()),
                 ("prompt_weight", 0.0.into()),
                 ("observation_weight", 0.0.into()),
+                // Pairs have no level of difficulty.
+                ("curriculum", "random".into()),
             ]),
         ),
         (
@@ -157,7 +191,6 @@ fn add_preference(
     table.insert("stages".into(), Value::Array(names.into()));
     let stages = [(STAGES[0], values(&[])), (STAGES[1], stage)];
     table.insert("stage".into(), values(&stages));
-    Ok(())
 }
 
 fn strings<const N: usize>(pairs: [(&str, String); N]) -> Value {

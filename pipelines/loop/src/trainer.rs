@@ -11,6 +11,25 @@ use tokio::process::Child;
 
 use crate::budget::SharedBudget;
 
+/// Lets the trainer check the recipe `own`, which was made of the one at `path`.
+///
+/// # Errors
+/// The error that the exit code of the trainer stands for.
+pub(crate) async fn check(path: &Path, own: &Path) -> Result<(), RunError> {
+    let program = model_server::required_program()?;
+    let mut command = dependent_process::command(&program);
+    command.arg("check").arg(own).stdout(Stdio::null());
+    let status = command.status().await;
+    let status = status.map_err(RunError::io(program.display().to_string()))?;
+    outcome(status, || {
+        format!(
+            "loop.train: the trainer cannot use {} in a round ({status}); the output above says why, and {} is what it read",
+            path.display(),
+            own.display()
+        )
+    })
+}
+
 /// Trains with a recipe in the folder `out`. A trainer that has to stop completes its step and writes a checkpoint, from
 /// which the next call goes on; its time counts toward `budget.minutes`.
 ///
@@ -38,7 +57,7 @@ pub(crate) async fn run(
     let mut child = started.map_err(RunError::io(program.display().to_string()))?;
     let ended = RunError::io(program.display().to_string());
     let reason = tokio::select! {
-        status = child.wait() => return outcome(status.map_err(ended)?, number),
+        status = child.wait() => return trained(status.map_err(ended)?, number),
         () = context.interrupt.wait(Urgency::Finish) => RunError::Interrupted,
         () = until(left) => budget.out_of_time(),
         error = save_time(&clock) => error,
@@ -80,13 +99,22 @@ fn tell_to_stop(child: &Child) {
     }
 }
 
-/// What the trainer's exit code stands for.
-fn outcome(status: ExitStatus, number: u32) -> Result<(), RunError> {
-    let text = format!(
-        "training of round {number} ended with {status}; the output above says why, and the same command goes on with it"
-    );
+/// How the training of a round ended.
+fn trained(status: ExitStatus, number: u32) -> Result<(), RunError> {
+    outcome(status, || {
+        format!(
+            "training of round {number} ended with {status}; the output above says why, and the same command goes on with it"
+        )
+    })
+}
+
+/// What the trainer's exit code stands for, with this text for a failure.
+fn outcome(status: ExitStatus, text: impl FnOnce() -> String) -> Result<(), RunError> {
+    let text = match status.success() {
+        true => return Ok(()),
+        false => text(),
+    };
     Err(match status.code().and_then(ExitCode::from_number) {
-        Some(ExitCode::Success) => return Ok(()),
         Some(ExitCode::BadInput | ExitCode::Usage) => RunError::BadInput(text),
         Some(ExitCode::Environment) => RunError::Environment(text),
         Some(ExitCode::Conflict) => RunError::Conflict(text),

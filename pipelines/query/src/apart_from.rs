@@ -240,10 +240,21 @@ fn find(context: &RunContext, path: &Path) -> Result<PathBuf, RunError> {
             runs.display()
         ))
     })?;
-    match found == root {
-        true => Err(bad(&format!("`{shown}` is this run itself; remove it"))),
-        false => Ok(found),
+    // A link, or a name with `.` or `..`, may lead to this run.
+    let real = |folder: &Path| {
+        let real = folder.canonicalize();
+        real.map_err(RunError::io(folder.display().to_string()))
+    };
+    let (own, other) = (real(root)?, real(&found)?);
+    if other.starts_with(&own) {
+        return Err(bad(&format!("`{shown}` is this run itself; remove it")));
     }
+    if own.parent() == Some(&*other) {
+        return Err(bad(&format!(
+            "`{shown}` is the folder of all runs, with this run itself; give the name of one of the others"
+        )));
+    }
+    Ok(found)
 }
 
 fn bad(why: &str) -> RunError {
@@ -252,6 +263,9 @@ fn bad(why: &str) -> RunError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use pybench_run::RunFolder;
     use pybench_testing::task::task;
     use pybench_types::task::{FileKind, TaskOrigin};
 
@@ -279,6 +293,58 @@ mod tests {
             },
             ..task()
         }
+    }
+
+    /// The run `t` beside the run `other`.
+    fn context(project: &Path) -> RunContext {
+        let text = "name = 't'\nteacher = { kind = 'expert' }\n[query]\ntasks = 1\napart_from = ['other']\n";
+        let recipe = Recipe::parse("t.toml", text, &[]).unwrap();
+        let runs = project.join("runs");
+        std::fs::create_dir_all(runs.join("other")).unwrap();
+        let folder = RunFolder::open(&runs.join("t"), &recipe.to_toml().unwrap()).unwrap();
+        RunContext {
+            project_root: project.to_owned(),
+            ..RunContext::new(Arc::new(folder), recipe)
+        }
+    }
+
+    #[test]
+    fn a_run_is_not_kept_apart_from_itself() {
+        let project = tempfile::tempdir().unwrap();
+        let context = context(project.path());
+        let root = context.folder.root();
+        std::os::unix::fs::symlink(root, project.path().join("runs/link")).unwrap();
+        std::fs::create_dir(root.join("dataset")).unwrap();
+        for path in ["t", "./t", "other/../t", "link", "runs/t/dataset", "."] {
+            let error = find(&context, Path::new(path)).unwrap_err().to_string();
+            assert!(error.contains("this run itself"), "{path}: {error}");
+        }
+        for path in ["other", "runs/other"] {
+            assert!(find(&context, Path::new(path)).is_ok(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_run_goes_on_with_the_parts_that_it_began_with() {
+        let project = tempfile::tempdir().unwrap();
+        let context = context(project.path());
+        let apart = |part: &str| Apart {
+            parts: BTreeSet::from([part.to_owned()]),
+            ..Apart::default()
+        };
+        let (first, other) = (apart("rank"), apart("b>a"));
+        assert!(other.compare(&context).is_ok(), "nothing is recorded yet");
+        first.begin(&context).unwrap();
+        // What was recorded first stays.
+        other.begin(&context).unwrap();
+        first.dropped.store(3, Ordering::Relaxed);
+        first.compare(&context).unwrap();
+        let error = other.compare(&context).unwrap_err();
+        assert!(matches!(error, RunError::Conflict(_)), "{error}");
+        // As at the end of a run.
+        first.record(&context).unwrap();
+        first.compare(&context).unwrap();
+        assert!(other.compare(&context).is_err());
     }
 
     #[test]

@@ -218,6 +218,11 @@ impl Adapter {
         Ok(())
     }
 
+    /// The contents of the file with its matrices.
+    pub(crate) fn file_bytes(&self) -> impl Iterator<Item = &[u8]> {
+        self.weights.file_bytes()
+    }
+
     /// Names of the adapted matrices, such as `model.layers.0.self_attn.q_proj`.
     pub fn matrices(&self) -> impl Iterator<Item = &str> {
         self.matrices.iter().map(String::as_str)

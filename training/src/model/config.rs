@@ -370,6 +370,7 @@ mod tests {
     fn shapes_have_as_many_parameters_as_their_models() {
         let counts = [
             ("llama-3-8b", 8_030_261_248),
+            ("llama-3-70b", 70_553_706_496),
             ("llama-3.1-8b", 8_030_261_248),
             ("llama-3.1-70b", 70_553_706_496),
             ("llama-3.2-1b", 1_235_814_400),

@@ -133,13 +133,15 @@ pub(super) fn awaits_merge(recipe: &Recipe, out: &Path) -> bool {
 
 /// Merges an adapter into its base model, in the folder `out`, which appears when it is complete.
 pub fn merge(adapter: &Path, out: &Path) -> Result<()> {
+    let copy = catalog::local(&adapter.display().to_string())?;
+    let adapter = Path::new(&copy);
     if !is_adapter(adapter) {
         return Err(bad_input(format!(
             "{} is not the directory of an adapter: it has no adapter_config.json",
             adapter.display()
         )));
     }
-    let files = catalog::find_files(&adapter.display().to_string())?;
+    let files = catalog::find_files(&copy)?;
     let Some(opened) = &files.adapter else {
         return Ok(());
     };

@@ -131,7 +131,7 @@ pub(super) fn is_offline(recipe: &Recipe) -> bool {
 /// A dry run without tokenizer and data.
 pub(super) fn plan_offline(recipe: &Recipe, options: &PlanOptions, processes: usize) -> Result<()> {
     let config = match &recipe.model_config {
-        None => load_config(&catalog::find(&recipe.model)?)?,
+        None => load_config(&catalog::find_files(&recipe.model)?.weights)?,
         Some(path) => {
             let bytes = pybench_training_data::read_bounded(path, 1 << 20)?;
             ModelConfig::parse(&bytes).with_context(|| path.display().to_string())?

@@ -48,7 +48,7 @@ pub use plan::{Limits, MemoryPlan, Phase, PhasePlan, PlanTarget, RunPlan};
 pub use process_group::ProcessGroup;
 pub use recipe::{Recipe, RecipeError};
 pub use recipe_stages::RecipeStage;
-pub use run::{RunOptions, run};
+pub use run::{RunOptions, check, run};
 pub use schedule::{LrSchedule, LrScheduler};
 pub use shard::{Parameters, Scope, ShardBuilder, Shards};
 pub use step_error::StepError;

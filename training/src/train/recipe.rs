@@ -205,7 +205,7 @@ pub struct TrainConfig {
     /// Whether adapters are merged into a model at the end. They are saved on their own in any case.
     #[serde(default = "TrainConfig::merges")]
     pub merge: bool,
-    /// An order of the rows of the first epoch; without it, and in later epochs, it is random.
+    /// An order of the rows of the first epoch; by default, and in later epochs, it is random.
     #[serde(default)]
     pub curriculum: Option<Curriculum>,
 }
@@ -214,6 +214,8 @@ pub struct TrainConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Curriculum {
+    /// No order, as without the key: for a stage that inherits one.
+    Random,
     /// By the column `difficulty` of our own datasets, the easiest rows first.
     Difficulty,
 }
@@ -457,6 +459,7 @@ impl Recipe {
         same.optimizer.optimizer_in_bwd = false;
         same.agent_eval = None;
         same.train.merge = true;
+        same.train.curriculum = same.train.curriculum.filter(|c| *c != Curriculum::Random);
         blake3::hash(format!("{same:?}").as_bytes())
             .to_hex()
             .to_string()
@@ -597,6 +600,8 @@ mod tests {
         }
         assert_ne!(parse("[optimizer]\nstate_dtype='8bit'\n").identity(), plain);
         assert_ne!(parse("dtype='bf16'\n").identity(), plain);
+        assert_eq!(parse("curriculum='random'\n").identity(), plain);
+        assert_ne!(parse("curriculum='difficulty'\n").identity(), plain);
     }
 
     #[test]

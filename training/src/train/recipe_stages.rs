@@ -180,6 +180,18 @@ mod tests {
     }
 
     #[test]
+    fn a_stage_of_pairs_resets_an_order_that_it_inherits() {
+        let text = TWO
+            .replace("max_steps=1", "max_steps=1\ncurriculum='difficulty'")
+            .replace("[{path='d'}]", "[{path='d',kind='preference'}]")
+            + "[stage.sft.dpo]\nbeta=0.2\n";
+        let error = load(&[("r.toml", &text)]).unwrap_err();
+        assert!(error.contains("train.curriculum"), "{error}");
+        let reset = text.replace("max_steps=7", "max_steps=7\ncurriculum='random'");
+        assert_eq!(load(&[("r.toml", &reset)]).unwrap().len(), 2);
+    }
+
+    #[test]
     fn a_recipe_extends_another() {
         let over = "extends='sub/two.toml'\nmodel='tiny'\n[stage.cpt.train]\nmax_seq_len=16\n";
         let stages = load(&[("over.toml", over), ("sub/two.toml", TWO)]).unwrap();

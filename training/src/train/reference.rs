@@ -16,7 +16,7 @@ use super::dpo::Pair;
 use super::process_group::{ProcessGroup, no_targets};
 use super::recipe::Recipe;
 use crate::catalog::ModelFiles;
-use crate::model::{Model, Weights};
+use crate::model::{Adapter, Model, Weights};
 
 /// Names of the tensors of a file, those of TRL's columns.
 const COLUMNS: [&str; 2] = ["ref_chosen_logps", "ref_rejected_logps"];
@@ -114,10 +114,9 @@ pub(super) fn model_key(recipe: &Recipe, files: &ModelFiles) -> Result<String> {
         hasher.update(&(bytes.len() as u64).to_le_bytes());
         hasher.update(bytes);
     }
-    if files.adapter.is_some() {
-        let adapter = Path::new(&recipe.model).join("adapter_model.safetensors");
-        let read = File::open(&adapter).and_then(|file| hasher.update_reader(file).map(drop));
-        read.with_context(|| adapter.display().to_string())?;
+    // The recipe may name it by an address: what counts is the copy that is trained.
+    for bytes in files.adapter.iter().flat_map(Adapter::file_bytes) {
+        hasher.update(bytes);
     }
     Ok(hasher.finalize().to_hex().to_string())
 }
@@ -162,6 +161,43 @@ fn compute(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn write_zeros(file: &Path, name: &str, shape: [usize; 2], last: u8) {
+        let mut bytes = vec![0; 4 * shape[0] * shape[1]];
+        *bytes.last_mut().unwrap() = last;
+        let view = TensorView::new(Dtype::F32, shape.to_vec(), &bytes).unwrap();
+        serialize_to_file([(name, view)], None, file).unwrap();
+    }
+
+    /// The recipe names the adapter by its address, the files are the copy of it.
+    #[test]
+    fn an_adapter_at_an_address_is_part_of_the_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("copy");
+        fs::create_dir(&copy).unwrap();
+        write_zeros(&folder.path().join("model.safetensors"), "w", [2, 2], 0);
+        let config =
+            r#"{"peft_type": "LORA", "base_model_name_or_path": "b", "r": 1, "lora_alpha": 2}"#;
+        fs::write(copy.join("adapter_config.json"), config).unwrap();
+        let text = "name='a'\nmodel='hf://o/adapter'\n[[data]]\npath='d'\n[train]\nmax_seq_len=8\nmax_steps=1\n";
+        let recipe = Recipe::parse(text, Path::new("r.toml")).unwrap();
+        let key = |adapter: Option<u8>| {
+            let adapter = adapter.map(|last| {
+                let name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight";
+                write_zeros(&copy.join("adapter_model.safetensors"), name, [1, 2], last);
+                Adapter::open(&copy).unwrap()
+            });
+            let files = ModelFiles {
+                folder: folder.path().to_owned(),
+                weights: folder.path().to_owned(),
+                adapter,
+            };
+            model_key(&recipe, &files).unwrap()
+        };
+        let keys = [key(None), key(Some(1)), key(Some(2))];
+        assert!(keys[0] != keys[1] && keys[1] != keys[2], "{keys:?}");
+        assert_eq!(key(Some(1)), keys[1]);
+    }
 
     #[test]
     fn kept_log_probabilities_have_the_same_bits_and_belong_to_one_key() {

@@ -32,7 +32,7 @@ use super::{agent_eval, flops, report};
 use crate::catalog::{self, ModelFiles};
 use crate::exit::{bad_input, environment, interrupted};
 use crate::interrupt::{self, Deferral};
-use crate::model::{LoadOptions, Model, SaveError, is_adapter, load_config};
+use crate::model::{LoadOptions, Model, SaveError, load_config};
 use crate::torch::release_free_memory;
 
 /// Options of the command line.
@@ -46,6 +46,18 @@ pub struct RunOptions {
     pub processes: usize,
     /// What a dry run plans for.
     pub plan: PlanOptions,
+}
+
+/// Checks the keys and values of a recipe for so many processes. Model and data are not read.
+pub fn check(recipe_path: &Path, processes: usize) -> Result<()> {
+    let stages = RecipeStage::load(recipe_path)?;
+    let mut conflicts = stages
+        .iter()
+        .filter_map(|stage| stage.recipe.conflict(processes));
+    match conflicts.next() {
+        Some(conflict) => Err(bad_input(conflict)),
+        None => Ok(()),
+    }
 }
 
 /// Runs the stages of a recipe, alone or as one of several processes. An interrupted run resumes from its last
@@ -99,10 +111,7 @@ fn evaluate_agent(recipe: &Recipe, start: &str, out: &Path) -> Result<()> {
     let Some(config) = &recipe.agent_eval else {
         return Ok(());
     };
-    let started = match is_adapter(Path::new(start)) {
-        true => PathBuf::from(start),
-        false => catalog::find(start)?,
-    };
+    let started = catalog::find_folder(start)?;
     let trained = result_folder(recipe, out);
     let pass_rates = agent_eval::evaluate(config, &started, &trained, out)?;
     eprintln!("share of tasks that the agent passed: {pass_rates}");

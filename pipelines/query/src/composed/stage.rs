@@ -34,6 +34,11 @@ const TRIES: usize = 16;
 /// # Errors
 /// [`RunError::BadInput`].
 pub(crate) fn validate(recipe: &Recipe) -> Result<(), RunError> {
+    for key in unused_shares(&recipe.query)? {
+        tracing::warn!(
+            "query.{key} has no effect, since it is a share of the composed tasks and `query.composed` is 0"
+        );
+    }
     if let Some(name) = recipe
         .shard
         .held_out_names
@@ -82,6 +87,18 @@ fn validate_query(query: &Query) -> Result<(), RunError> {
     Err(RunError::BadInput(format!(
         "recipe, query.composed: {conflict}, or set `query.composed` to 0"
     )))
+}
+
+/// Keys for shares of the composed tasks in a recipe without such tasks. Values that are the default do not count.
+fn unused_shares(query: &Query) -> Result<Vec<&'static str>, RunError> {
+    if query.composed > 0.0 {
+        return Ok(Vec::new());
+    }
+    // Defaults are left out.
+    let written = serde_json::to_value(query)?;
+    let mut keys = vec!["renamed", "messy", "imprecise"];
+    keys.retain(|key| written[*key].as_f64().is_some_and(|share| share > 0.0));
+    Ok(keys)
 }
 
 /// Writes the composed tasks. Returns the items of those that were made, at most as many as the recipe asks for, in the
@@ -302,6 +319,24 @@ mod tests {
     use pybench_types::task::FileKind;
 
     use super::*;
+
+    #[test]
+    fn shares_of_no_composed_tasks_are_named() {
+        let unused = |keys: &str| {
+            let text = format!(
+                "name = 't'\nteacher = {{ kind = 'expert' }}\n[query]\ntasks = 4\n{keys}\n"
+            );
+            let recipe = Recipe::parse("t.toml", &text, &[]).unwrap();
+            unused_shares(&recipe.query).unwrap()
+        };
+        assert!(unused("").is_empty());
+        assert!(unused("renamed = 0.0\nmessy = 0.0\nimprecise = 0.0").is_empty());
+        assert_eq!(
+            unused("renamed = 0.5\nimprecise = 0.1"),
+            ["renamed", "imprecise"]
+        );
+        assert!(unused("composed = 0.5\nmessy = 1.0\nimprecise = 0.1").is_empty());
+    }
 
     /// A table with numbers, names and days.
     fn table() -> Vec<u8> {

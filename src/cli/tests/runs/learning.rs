@@ -32,6 +32,7 @@ const TRAINER: &str = "#!/bin/sh
 case \"$*\" in
     serve*--check*) exit 0;;
     serve*) echo URL; exec sleep 600;;
+    check*) exit 0;;
 esac
 sleep 0.1
 out=$4
@@ -439,7 +440,7 @@ async fn neither_kills_nor_postgresql_change_a_loop() {
 /// A trainer that notes its process id and takes an hour.
 const SLOW_TRAINER: &str = "#!/bin/sh
 case \"$*\" in
-    serve*--check*) exit 0;;
+    serve*--check* | check*) exit 0;;
 esac
 mkdir -p \"$4\"
 sleep 3600 &
@@ -590,6 +591,7 @@ async fn pairs_are_trained_after_the_rows() {
         assert_eq!(stage["dpo"]["beta"].as_float(), Some(0.1));
         assert_eq!(stage["optimizer"]["learning_rate"].as_float(), Some(5e-7));
         assert_eq!(stage["train"]["num_epochs"].as_float(), Some(1.0));
+        assert_eq!(stage["train"]["curriculum"].as_str(), Some("random"));
         let pairs = stage["data"].as_array().unwrap();
         // The student of the second round needs no corrections.
         assert_eq!(pairs.len(), 1, "{recipe}");
@@ -645,10 +647,17 @@ async fn what_cannot_loop_says_why() {
         bad,
         "there is no training recipe missing.toml",
     );
+    let unusable = Project::new(&server, LOOP);
+    let refuses = "#!/bin/sh\ncase \"$1\" in check) exit 3;; esac\nexit 1\n";
+    write_program(&unusable.0.path("pybench-train"), refuses);
+    let words = "the trainer cannot use train.toml in a round (exit status: 3)";
+    refused(&unusable, &whole, bad, words);
+    let crawled = unusable.0.path("data/runs/t/files.jsonl");
+    assert!(!crawled.exists(), "nothing is done before the check");
     let fails = Project::new(&server, LOOP);
     write_program(
         &fails.0.path("pybench-train"),
-        "#!/bin/sh\ncase \"$*\" in serve*) exit 0;; esac\nexit 3\n",
+        "#!/bin/sh\ncase \"$*\" in serve* | check*) exit 0;; esac\nexit 3\n",
     );
     refused(
         &fails,

@@ -5,7 +5,7 @@ use std::path::Path;
 use pybench_training_data::{Overflow, RecordKind};
 
 use super::super::dpo::LossType;
-use super::{DpoConfig, LoraConfig, OptimizerConfig, Recipe, RecipeError, TrainConfig};
+use super::{Curriculum, DpoConfig, LoraConfig, OptimizerConfig, Recipe, RecipeError, TrainConfig};
 
 impl Recipe {
     /// Fails with [`RecipeError::Value`] on the first value that is out of bounds.
@@ -154,10 +154,10 @@ impl Recipe {
                 replies_only,
             ),
             rule(
-                train.curriculum.is_none(),
+                train.curriculum != Some(Curriculum::Difficulty),
                 "train.curriculum",
                 "\"difficulty\"",
-                "pairs have no level of difficulty; leave it out",
+                "pairs have no level of difficulty; leave it out, or set it to \"random\" in a stage that inherits it",
             ),
         ]
     }
