@@ -174,10 +174,13 @@ mod tests {
         }
     }
 
+    /// Findings of a verdict, and whether the attempt passed its task.
+    type Case<'a> = (&'a [(&'a str, Outcome)], Option<bool>);
+
     #[test]
     fn only_what_was_achieved_counts() {
         let attempt = trajectory("a", "s", 0);
-        let cases: [(&[(&str, Outcome)], Option<bool>); 6] = [
+        let cases: [Case<'_>; 6] = [
             (
                 &[("check", Outcome::Pass), ("format", Outcome::Fail)],
                 Some(true),
