@@ -219,6 +219,19 @@ async fn a_program_runs_in_its_own_session_and_its_mutants_fail() {
     assert!(findings[1].detail.contains("found []"), "{findings:#?}");
 }
 
+/// Looks for the checker's files wherever there is anything but the system and the packages, which take long to list.
+const SPY: &[u8] = b"import os
+
+LARGE = ('/proc', '/sys', '/usr', '/opt/env')
+
+def half(x):
+    found = []
+    for folder, below, files in os.walk('/'):
+        below[:] = [name for name in below if os.path.join(folder, name) not in LARGE]
+        found += [name for name in files if name in ('task.json', 'function_tests.py')]
+    return found
+";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn functions_are_called_in_their_own_session_and_mutants_fail() {
     let Some(env) = CheckerEnv::new() else { return };
@@ -230,8 +243,7 @@ async fn functions_are_called_in_their_own_session_and_mutants_fail() {
     let rows = env.checker.audit(&task, &env.store, &right).await.unwrap();
     all_killed(&rows, 12);
     // The functions can read neither the checker nor what is expected.
-    let spy = b"import os\ndef half(x):\n    return [f for _, _, fs in os.walk('/') for f in fs if f in ('task.json', 'function_tests.py')]\n";
-    let spy = env.candidate(path, spy);
+    let spy = env.candidate(path, SPY);
     let findings = env.checker.check(&task, &env.store, &spy).await.unwrap();
     assert_eq!(findings[1].outcome, Outcome::Fail);
     assert!(
