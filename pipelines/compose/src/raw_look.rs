@@ -258,12 +258,20 @@ fn notation(read: &ReadOptions) -> Vec<(String, String)> {
             format!("千位之间有“{sign}”"),
         ));
     }
+    // The example of a notation need not be among the lines that were shown.
     for (name, notation) in &read.numbers {
-        let example = &notation.example;
-        facts.push((
-            format!("\"{name}\" holds numbers such as {example}"),
-            format!("“{name}”列的数字写作 {example}"),
-        ));
+        if let Some(sign) = &notation.currency {
+            facts.push((
+                format!("\"{name}\" holds numbers with `{sign}`"),
+                format!("“{name}”列的数字带有“{sign}”"),
+            ));
+        }
+        if let Some(sign) = notation.ignored.chars().find(|sign| !sign.is_whitespace()) {
+            facts.push((
+                format!("\"{name}\" has `{sign}` between thousands"),
+                format!("“{name}”列的千位之间有“{sign}”"),
+            ));
+        }
     }
     let formats: BTreeSet<&String> = read.dates.values().collect();
     for format in formats {
