@@ -233,8 +233,9 @@ async fn a_hostile_trajectory_is_text() {
         .await;
     safe("tasks").await;
 
-    // The same text as HTML: the policy still executes and loads nothing, and these checks would have seen it.
-    let text = serde_json::to_string(&attack).unwrap();
+    // The same text as HTML: the policy still executes and loads nothing, and these checks would have seen it. It has no
+    // `<link>`: no policy keeps a page from connecting to the host that one names.
+    let text = serde_json::to_string(&attack.replace("<link", "<i")).unwrap();
     let inserted = format!("document.body.insertAdjacentHTML('beforeend', {text})");
     browser.value(&inserted).await;
     let later = "new Promise((done) => setTimeout(() => done(window.owned === undefined), 500))";
