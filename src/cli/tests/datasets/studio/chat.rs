@@ -328,9 +328,6 @@ async fn a_person_talks_in_the_browser() {
         .wait(&has("data/in.txt was put into the session"))
         .await;
     browser.wait(&has("send ( Enter )")).await;
-    browser
-        .wait("document.querySelector('.files pre')?.innerText === '41'")
-        .await;
     browser.keys("m").await;
     let hostile = "<img src=x onerror=window.owned=1><script>window.owned=1</script>";
     browser
@@ -343,6 +340,10 @@ async fn a_person_talks_in_the_browser() {
         .await;
     browser.keys(ENTER).await;
     browser.wait(&has("It is 41 <img src=x")).await;
+    // The session runs now, so its files are shown.
+    browser
+        .wait("document.querySelector('.files pre')?.innerText === '41'")
+        .await;
     assert_eq!(browser.value("window.owned === undefined").await, true);
     let inside = "document.querySelectorAll('img, iframe, form[action]').length";
     assert_eq!(browser.value(inside).await, 0);
