@@ -140,6 +140,8 @@ impl Sender {
 
     /// Sends one request; only the first failure is logged as a warning.
     fn send(&mut self, signal: &str, body: Message) {
+        // The timer of a request is one of the runtime.
+        let entered = self.runtime.enter();
         let sending = self
             .client
             .post(self.settings.url(signal))
@@ -147,6 +149,7 @@ impl Sender {
             .timeout(self.settings.timeout)
             .body(body.into_bytes())
             .send();
+        drop(entered);
         let sent = self.runtime.block_on(sending);
         let why = match sent {
             Ok(reply) if reply.status().is_success() => return,
