@@ -500,7 +500,7 @@ fn the_expert_keeps_to_the_idioms_that_are_allowed() {
                 script.unwrap().cells().join("\n")
             };
             let idiom = |cells: &str| match cells {
-                _ if cells.contains("import sqlite3\nimport pandas") => "sqlite",
+                _ if cells.contains(":memory:") => "sqlite",
                 _ if cells.contains("pd.read_") => "pandas",
                 _ => "plain",
             };
