@@ -17,8 +17,8 @@ use crate::slip::{self, Slip, SlipKind};
 
 /// Cells of a script with a mistake, so that it ends within the ten turns that recipes allow by default.
 const MAX_CELLS: usize = 9;
-/// Share of the samples that look at files as they are written though the defaults read them: whoever has to decide cannot
-/// know before.
+/// Share of the samples that look at files as they are written though the defaults read them: a solver cannot know that
+/// before it looks.
 const LOOKS_ANYWAY: f64 = 0.5;
 
 /// What the expert does next.

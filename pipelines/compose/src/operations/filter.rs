@@ -17,7 +17,8 @@ pub(super) fn operations() -> Vec<Operation> {
     all
 }
 
-fn filter(
+/// An operation that keeps the rows for which an expression is true.
+pub(super) fn filter(
     name: &str,
     draw: impl Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync + 'static,
     holds: impl Fn(&Arguments) -> Expr + Send + Sync + 'static,

@@ -2,6 +2,7 @@
 
 use polars::prelude::*;
 
+use super::filter::filter;
 use super::time::day;
 use crate::argument::{Argument, Arguments};
 use crate::draw::Draw;
@@ -12,14 +13,6 @@ pub(super) fn operations() -> Vec<Operation> {
     all.extend(rows());
     all.extend(calendar());
     all
-}
-
-fn filter(
-    name: &str,
-    draw: impl Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync + 'static,
-    holds: impl Fn(&Arguments) -> Expr + Send + Sync + 'static,
-) -> Operation {
-    Operation::new(name, Role::Filter, draw, move |a, t| t.filter(holds(a)))
 }
 
 /// Two conditions, and the distance from the mean.

@@ -206,8 +206,8 @@ impl Continuation {
         }
         let lower = |own: Option<u64>, left: Option<u64>| own.into_iter().chain(left).min();
         let tokens = progress.tokens.saturating_add(most.total());
-        let most_tokens = lower(self.own.tokens, self.left.tokens);
-        if let Some(limit) = most_tokens.filter(|limit| tokens > *limit) {
+        let max_tokens = lower(self.own.tokens, self.left.tokens);
+        if let Some(limit) = max_tokens.filter(|limit| tokens > *limit) {
             return Err(format!(
                 "the next turn may use {} tokens, and {} of {limit} are left",
                 most.total(),
@@ -215,8 +215,8 @@ impl Continuation {
             ));
         }
         let cost = progress.micro_usd.saturating_add(self.cost(most));
-        let most_cost = lower(self.own.micro_usd, self.left.micro_usd);
-        if let Some(limit) = most_cost.filter(|limit| cost > *limit) {
+        let max_cost = lower(self.own.micro_usd, self.left.micro_usd);
+        if let Some(limit) = max_cost.filter(|limit| cost > *limit) {
             let usd = |micro: u64| micro as f64 / 1e6;
             return Err(format!(
                 "the next turn may cost ${:.4}, and ${:.4} of ${:.4} are left",
