@@ -9,6 +9,8 @@ use crate::frame::records;
 
 /// Numbers that differ by less, in relation to their size, count as equal. Ten times what a check allows.
 pub(crate) const TOLERANCE: f64 = 1e-5;
+/// Smaller numbers differ by their difference in relation to this one.
+pub(crate) const SMALLEST: f64 = 1e-9;
 
 /// Whether a check could take one table for the other: the same columns, and the same values within the tolerance, in any
 /// order of rows unless it counts.
@@ -16,6 +18,7 @@ pub(crate) fn same(one: &DataFrame, other: &DataFrame, ordered: bool) -> bool {
     let alike = Alike {
         ordered,
         tolerance: TOLERANCE,
+        absolute: TOLERANCE * SMALLEST,
         ignore_case: false,
     };
     alike.same(one, other)
@@ -27,6 +30,8 @@ pub(crate) struct Alike {
     pub ordered: bool,
     /// Of numbers, relative.
     pub tolerance: f64,
+    /// Of numbers near zero, absolute.
+    pub absolute: f64,
     pub ignore_case: bool,
 }
 
@@ -61,7 +66,8 @@ impl Alike {
     fn equal(&self, a: &Value, b: &Value) -> bool {
         match (a.as_f64(), b.as_f64(), a.as_str(), b.as_str()) {
             (Some(a), Some(b), ..) => {
-                (a - b).abs() <= self.tolerance * a.abs().max(b.abs()).max(1e-9)
+                let allowed = self.tolerance * a.abs().max(b.abs());
+                (a - b).abs() <= allowed.max(self.absolute)
             }
             (.., Some(a), Some(b)) if self.ignore_case => a.to_lowercase() == b.to_lowercase(),
             _ => a == b,

@@ -13,6 +13,7 @@ use crate::graph::{Graph, Step};
 use crate::operation::{Operation, Role};
 use crate::operations;
 use crate::prove::survivor;
+use crate::rounding;
 
 /// Operations that are tried for one place of a graph.
 const TRIES: usize = 16;
@@ -107,7 +108,9 @@ pub(crate) fn compose_of(
         return None;
     }
     let (graph, result, missing) = (Graph(chain.steps), chain.frame, chain.missing);
-    let told = clear(&graph, &result) && survivor(&graph, start, rng).is_none();
+    let told = clear(&graph, &result)
+        && !rounding::decides(&graph, start, &result)
+        && survivor(&graph, start, rng).is_none();
     told.then_some(Composed {
         graph,
         result,

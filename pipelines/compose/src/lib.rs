@@ -30,6 +30,7 @@ pub mod prove;
 mod raw_look;
 pub mod reading;
 mod rename;
+mod rounding;
 pub mod script;
 pub mod slip;
 mod sound;

@@ -71,6 +71,8 @@ pub struct Operation {
     pub order: Order,
     /// Whether the result depends on the order of the rows.
     pub needs_order: bool,
+    /// Whether it compares sums, means or differences that it computes from its columns.
+    pub(crate) compares_computed: bool,
     /// Draws arguments for which the operation is well defined on this table; `None` if there are none.
     pub(crate) draw: DrawArguments,
     pub(crate) meaning: Meaning,
@@ -162,6 +164,7 @@ impl Operation {
             input: Medium::Table,
             order: Order::Keeps,
             needs_order: false,
+            compares_computed: false,
             draw,
             meaning,
             pandas: Vec::new(),
@@ -248,6 +251,11 @@ impl Operation {
 
     pub(crate) fn needs_order(mut self) -> Self {
         self.needs_order = true;
+        self
+    }
+
+    pub(crate) fn compares_computed(mut self) -> Self {
+        self.compares_computed = true;
         self
     }
 

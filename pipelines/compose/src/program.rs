@@ -13,6 +13,7 @@ use crate::inputs;
 use crate::operation::{Operation, Role};
 use crate::prove::mutations;
 use crate::rename;
+use crate::rounding;
 
 /// Tables that a program is run on.
 const RUNS: usize = 3;
@@ -153,7 +154,8 @@ pub(crate) fn suits(operation: &Operation) -> bool {
     }
 }
 
-/// A run on some rows in another order; `None` if a part of it reads differently or has no clear answer.
+/// A run on some rows in another order; `None` if a part of it reads differently or has no clear answer, or if rounding
+/// decides it.
 fn run(graph: &Graph, start: &Frame, decimals: Option<u8>, rng: &mut ChaCha8Rng) -> Option<Run> {
     let rows = some_rows(&start.data, rng)?;
     let stdin = rename::csv(&rows, ',');
@@ -165,7 +167,11 @@ fn run(graph: &Graph, start: &Frame, decimals: Option<u8>, rng: &mut ChaCha8Rng)
     if !alike || frame.height() != rows.height() {
         return None;
     }
-    let stdout = printed(&graph.evaluate(&frame).ok()?, decimals)?;
+    let result = graph.evaluate(&frame).ok()?;
+    if rounding::decides(graph, &frame, &result) {
+        return None;
+    }
+    let stdout = printed(&result, decimals)?;
     Some(Run {
         frame,
         stdin,

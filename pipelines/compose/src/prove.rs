@@ -7,7 +7,7 @@ use rand::SeedableRng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
-use crate::alike::{Alike, TOLERANCE};
+use crate::alike::{Alike, SMALLEST, TOLERANCE};
 use crate::argument::Argument;
 use crate::content::{Content, Medium};
 use crate::draw::Draw;
@@ -239,6 +239,7 @@ pub fn survivor(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Option<Mu
             let alike = Alike {
                 ordered,
                 tolerance,
+                absolute: tolerance * SMALLEST,
                 // The check of an answer ignores it.
                 ignore_case: is_answer,
             };

@@ -245,10 +245,12 @@ fn extreme_groups() -> Vec<Operation> {
             ),
         };
         let (en, zh) = (of.en, of.zh);
-        let operation = Operation::new(name, Role::Answer, draw, meaning).pandas(format!(
-            "answer = $t.groupby($key)[$column].{}.{side}()",
-            of.pandas
-        ));
+        let operation = Operation::new(name, Role::Answer, draw, meaning)
+            .compares_computed()
+            .pandas(format!(
+                "answer = $t.groupby($key)[$column].{}.{side}()",
+                of.pandas
+            ));
         let operation = match of.sql {
             Some(sql) if largest => operation.sql(format!(
                 "SELECT $key FROM $t GROUP BY $key ORDER BY {sql} DESC LIMIT 1"

@@ -187,6 +187,7 @@ fn statistics() -> Vec<Operation> {
     };
     vec![
         filter("filter_above_mean", column, |a| a.col("column").gt(a.col("column").mean()))
+            .compares_computed()
             .pandas("$t = $t[$t[$column] > $t[$column].mean()]")
             .python(
                 "values = [row[$column] for row in $t if row[$column] is not None]\n\
@@ -216,7 +217,9 @@ fn statistics() -> Vec<Operation> {
             |draw| {
                 let column = draw.number()?;
                 let percent = draw.count(12, 18) * 5;
-                Some(Arguments::new([
+                // A percentile that is a value of the column may be rounded to one beside it.
+                let between = (draw.numbers(&column).len() as i64 - 1) * percent % 100 != 0;
+                between.then(|| Arguments::new([
                     ("column", Argument::Column(column)),
                     ("percent", Argument::Count(percent)),
                 ]))
@@ -238,6 +241,7 @@ fn statistics() -> Vec<Operation> {
             let (low, high) = (quantile(0.25) - reach.clone(), quantile(0.75) + reach);
             a.col("column").is_between(low, high, ClosedInterval::Both)
         })
+        .compares_computed()
         .pandas(
             "q1, q3 = $t[$column].quantile(0.25), $t[$column].quantile(0.75)\n\
              reach = 1.5 * (q3 - q1)\n\
@@ -259,6 +263,7 @@ fn statistics() -> Vec<Operation> {
             },
             |a| a.col("column").gt(within(a.col("column").mean(), a.col("key"))),
         )
+        .compares_computed()
         .pandas("$t = $t[$t[$column] > $t.groupby($key)[$column].transform(\"mean\")]")
         .sql("SELECT * FROM $t AS a WHERE $column > (SELECT AVG($column) FROM $t AS b WHERE b.$key = a.$key)")
         .en([

@@ -561,6 +561,7 @@ fn cluster_by_gap() -> Operation {
     };
     Operation::derive("cluster_by_gap", draw, value)
         .counted_as("clustering")
+        .compares_computed()
         .pandas(
             "ordered = $t[$column].sort_values()\n\
              $t[$new] = (ordered.diff() > $gap).cumsum() + 1",

@@ -67,6 +67,7 @@ fn conditions() -> Vec<Operation> {
             let distance = a.col("column") - a.col("column").mean();
             distance.abs().lt_eq(lit(2.0) * a.col("column").std(1))
         })
+        .compares_computed()
         .pandas("$t = $t[($t[$column] - $t[$column].mean()).abs() <= 2 * $t[$column].std()]")
         .pandas(
             "mean, spread = $t[$column].mean(), $t[$column].std(ddof=1)\n\
