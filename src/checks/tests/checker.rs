@@ -450,7 +450,7 @@ async fn every_other_check_passes_correct_results_and_fails_wrong_ones() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_files_and_random_damage_fail_the_candidate() {
-    cases("['hostile', 'fuzz', 'bounds', 'hostile-json', 'round', 'radar', 'videos', 'no-rows', 'codes', 'values-match']")
+    cases("['hostile', 'fuzz', 'bounds', 'hostile-json', 'round', 'radar', 'videos', 'no-rows', 'codes', 'values-match', 'points']")
         .await;
 }
 

@@ -143,9 +143,18 @@ def _same_points(spec, want, got, chart):
     if len(pairs) != len(got["y"]):
         raise Fail(f"{len(pairs)} points expected, the picture shows {len(got['y'])}")
     spans = _span(got["at"]), _span(got["y"])
-    for (x, y), (gx, gy) in zip(sorted(pairs), sorted(zip(got["at"], got["y"]))):
+    wanted, found = (_in_order(points, spans[0]) for points in (pairs, zip(got["at"], got["y"])))
+    for (x, y), (gx, gy) in zip(wanted, found):
         if not (close(gx, x, spec["rtol"], 1e-9 * spans[0]) and close(gy, y, spec["rtol"], 1e-9 * spans[1])):
             raise Fail(f"a point lies at ({gx:.6g}, {gy:.6g}), expected ({x:.6g}, {y:.6g})")
+
+
+def _in_order(points, span):
+    """Points by x, and by y where their x differ by rounding only."""
+    points = sorted(points)
+    starts = [i for i, (x, _) in enumerate(points) if i == 0 or x - points[i - 1][0] > 1e-9 * span]
+    ends = [*starts[1:], len(points)]
+    return [point for a, b in zip(starts, ends) for point in sorted(points[a:b], key=lambda point: point[1])]
 
 
 def _same_bins(spec, want, got, chart):

@@ -499,8 +499,27 @@ def bars():
     return 1 + len(also) + len(wrong)
 
 
+def points():
+    """Points whose x differ by rounding only stand in any order; their y must still be the expected ones."""
+    from common import Fail
+    from plots import compare
+
+    expected = {"name": None, "x": [0.3, 0.3, 1.0], "y": [1, 2, 3]}
+    for what, at, y, holds in (
+        ("as they are", [0.3, 0.3, 1.0], [1, 2, 3], True), ("rounded", [0.1 + 0.2, 0.3, 1.0], [1, 2, 3], True),
+        ("rounded, in another order", [1.0, 0.3, 0.1 + 0.2], [3, 2, 1], True), ("another y", [0.1 + 0.2, 0.3, 1.0], [1, 1, 3], False),
+        ("y of other points", [0.3, 0.3, 1.0], [1, 3, 2], False), ("another x", [0.3, 0.4, 1.0], [1, 2, 3], False),
+    ):  # fmt: skip
+        try:
+            compare._same_points({"rtol": 1e-3}, expected, {"at": at, "y": y}, None)
+            passed = True
+        except Fail:
+            passed = False
+        expect(passed == holds, f"points: {what}")
+
+
 def main(wanted):
-    others = {"hostile": hostile, "fuzz": fuzz, "bounds": bounds, "hostile-json": hostile_json, "round": round_axes, "radar": radar, "videos": videos, "no-rows": no_rows, "codes": codes, "violations": violations, "values-match": values_match, "functions": functions, "formulas": formula_forms}
+    others = {"hostile": hostile, "fuzz": fuzz, "bounds": bounds, "hostile-json": hostile_json, "round": round_axes, "radar": radar, "videos": videos, "no-rows": no_rows, "codes": codes, "violations": violations, "values-match": values_match, "points": points, "functions": functions, "formulas": formula_forms}
     for name in wanted or [*right.KINDS, *others]:
         others.get(name, lambda name=name: kind(name))()
     print(f"{len(FAILURES)} wrong")
