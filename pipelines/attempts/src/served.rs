@@ -136,3 +136,71 @@ impl ChatModel for Served {
         self.noted(self.client().await?.reply_live(request, watcher).await)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use pybench_agent::{Format, PybenchFormat, ToolsFormat};
+    use pybench_run::Rollout;
+    use pybench_testing::endpoint::{Answer, Endpoint};
+    use pybench_testing::program::write_program;
+    use pybench_types::id::Digest;
+    use pybench_types::trajectory::{Message, Role, Sampling};
+
+    use super::*;
+
+    /// A checkpoint that is "served" at this address; each start adds a line to the file `starts`.
+    fn stand_in(folder: &Path, address: &str) -> Arc<ServedModel> {
+        let program = folder.join("serve");
+        let starts = folder.join("starts");
+        let script = format!(
+            "#!/bin/sh\necho start >>'{}'\necho {address}\nexec sleep 600\n",
+            starts.display()
+        );
+        write_program(&program, &script);
+        Arc::new(ServedModel {
+            name: "checkpoint:m".to_owned(),
+            program,
+            model: "m".to_owned(),
+            options: ServeOptions::default(),
+            server: OnceCell::new(),
+            is_unreachable: AtomicBool::new(false),
+        })
+    }
+
+    async fn ask(model: &Arc<ServedModel>, format: &dyn Format) -> Result<Reply, ChatError> {
+        let options = RequestOptions::of_rollout(format, &Rollout::default());
+        let request = ChatRequest {
+            key: &Digest::of_bytes(b"q"),
+            sample: 0,
+            messages: &[Message::new(Role::User, "q")],
+            sampling: &Sampling::default(),
+            stop: &[],
+            pictures: &[],
+        };
+        Served::of(model.clone(), options).reply(&request).await
+    }
+
+    #[tokio::test]
+    async fn clients_with_different_formats_share_one_server() {
+        let endpoint = Endpoint::always(Answer::Content("hello".to_owned())).await;
+        let folder = tempfile::tempdir().unwrap();
+        let model = stand_in(folder.path(), &endpoint.base_url());
+        ask(&model, &PybenchFormat).await.unwrap();
+        ask(&model, &ToolsFormat).await.unwrap();
+        assert_eq!(endpoint.call_count(), 2);
+        let starts = std::fs::read_to_string(folder.path().join("starts")).unwrap();
+        assert_eq!(starts, "start\n");
+        assert!(!model.is_unreachable());
+    }
+
+    #[tokio::test]
+    async fn a_server_that_does_not_listen_is_unreachable() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = stand_in(folder.path(), "http://127.0.0.1:1/v1");
+        let error = ask(&model, &PybenchFormat).await.unwrap_err();
+        assert!(matches!(error, ChatError::Connection(_)), "{error}");
+        assert!(model.is_unreachable());
+    }
+}
