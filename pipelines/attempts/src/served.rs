@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// A checkpoint that is "served" at this address; each start adds a line to the file `starts`.
+    /// A checkpoint whose server prints this address; each start adds a line to the file `starts`.
     fn stand_in(folder: &Path, address: &str) -> Arc<ServedModel> {
         let program = folder.join("serve");
         let starts = folder.join("starts");

@@ -18,7 +18,7 @@ pub trait LocalModel: Send + Sync {
     /// The model for conversations with these settings.
     fn client(self: Arc<Self>, rollout: &Rollout) -> Arc<dyn ChatModel>;
 
-    /// Whether it answers no more, so that it has to be loaded again.
+    /// Whether it no longer answers, so that it has to be loaded again.
     fn is_broken(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! The models of conversations and edits. Those who ask for the same model share it.
+//! The models of conversations and edits. Users of the same model share it.
 
 mod local;
 
@@ -24,7 +24,7 @@ pub(crate) struct SharedModels {
     remote: Mutex<HashMap<String, RemoteModel>>,
 }
 
-/// A model at an endpoint. It ends with the last one who uses it.
+/// A model at an endpoint. It ends with its last user.
 struct RemoteModel {
     model: Weak<dyn ChatModel>,
     format: &'static dyn Format,

@@ -14,7 +14,7 @@ const IDLE: Duration = Duration::from_secs(300);
 /// Parts of that time after which models are looked at.
 const LOOKS: u32 = 10;
 
-/// Empty until the model is loaded. Who loads it holds the cell.
+/// Empty until the model is loaded; the task that loads it holds the cell.
 type ModelCell = Arc<OnceCell<Arc<dyn LocalModel>>>;
 
 /// The models in the memory of this machine.
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_who_ask_for_the_same_model_share_it() {
+    async fn users_of_the_same_model_share_it() {
         let bench = Bench::new(LONG);
         let chat = bench.client("a").await.unwrap();
         let edit = bench.client("a").await.unwrap();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_model_that_answers_no_more_is_loaded_again() {
+    async fn a_model_that_no_longer_answers_is_loaded_again() {
         let bench = Bench::new(LONG);
         let broken = bench.client("broken").await.unwrap();
         let again = bench.client("broken").await.unwrap();
