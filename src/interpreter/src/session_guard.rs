@@ -2,7 +2,8 @@
 //!
 //! A killed process takes its sessions with it; a suspended one keeps them, although another worker goes on with its units.
 //! So a second process waits for signs of life. Without one it kills what the launcher thread of the first has started, and
-//! the sandboxes end as if the first had been killed. Relays in containers notice the silence themselves.
+//! the sandboxes end as if the first had been killed. Relays in containers notice the silence themselves; how long they wait
+//! is [`lifetime`].
 //!
 //! The kernel has to list the children of a thread ([`CHILDREN`]), which is an option of its build.
 
@@ -13,6 +14,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -29,6 +31,9 @@ pub(super) const LAUNCHER: &str = "sessions";
 
 /// The processes that the calling thread has started; kernels without `CONFIG_PROC_CHILDREN` have no such file.
 pub const CHILDREN: &str = "/proc/thread-self/children";
+
+/// Milliseconds of [`lifetime`]; 0 without a guard.
+static LIFETIME: AtomicU64 = AtomicU64::new(0);
 
 /// Signs of life within a lifetime.
 const BEATS: u32 = 4;
@@ -50,6 +55,7 @@ impl SessionGuard {
     /// # Errors
     /// The process or the thread cannot be started.
     pub fn start(program: &Path, lifetime: Duration) -> io::Result<Self> {
+        LIFETIME.store(millis(lifetime), Ordering::Relaxed);
         let (alive, ended) = mpsc::channel();
         if !Path::new(CHILDREN).exists() {
             tracing::warn!(
@@ -76,6 +82,18 @@ impl SessionGuard {
             .spawn(beat)?;
         Ok(Self { _alive: alive })
     }
+}
+
+/// How long this process may be silent until its sessions end, if a guard was started in it.
+pub fn lifetime() -> Option<Duration> {
+    match LIFETIME.load(Ordering::Relaxed) {
+        0 => None,
+        millis => Some(Duration::from_millis(millis)),
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The other process. Dropping it ends it.
