@@ -121,12 +121,19 @@ impl Cluster {
             client_cert_file: None,
             client_key_file: None,
         };
-        let profile = Profile {
+        let mut profile = Profile {
             postgres: address,
             store: store.flatten(),
             temporal: temporal.flatten(),
             workers: workers.unwrap_or_default(),
         };
+        // The profile may be copied to another machine, so its own files stay relative.
+        let secret = profile.store.as_mut();
+        if let Some(file) = secret.and_then(|store| store.secret_key_file.as_mut())
+            && let Ok(inner) = file.strip_prefix(&self.folder).map(Path::to_owned)
+        {
+            *file = inner;
+        }
         if !ran {
             postgres.start(port)?;
         }
