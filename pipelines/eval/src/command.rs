@@ -12,7 +12,9 @@ use pybench_interpreter::Interpreter;
 use pybench_interpreter::{InterpreterChoice, default_cache_dir};
 use pybench_net::git_origin::own_checkout;
 use pybench_run::cli::{self, LogArgs, Process};
-use pybench_run::project::{default_runs_dir, find_recipe, invocation, project_root};
+use pybench_run::project::{
+    check_runs_dir, default_runs_dir, find_recipe, invocation, project_root,
+};
 use pybench_run::run_selection::{recommend, run_argument};
 use pybench_run::{
     BudgetCap, ExecutorOptions, LocalExecutor, RetryFailed, RunError, RunFolder, ServeEngine,
@@ -353,6 +355,7 @@ fn run_folder(common: &CommonArgs, root: Option<&Path>, name: &str) -> Result<Pa
         .runs_dir
         .clone()
         .unwrap_or_else(|| default_runs_dir(root));
+    check_runs_dir(&runs)?;
     Ok(runs.join(name))
 }
 
