@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use pybench_interpreter::environment::Environment;
 use pybench_run::{ExitCode, Journal, ObjectServer, Profile, WorkerSettings};
 use pybench_testing::postgres;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -463,11 +464,16 @@ async fn a_worker_without_the_run_folder_gives_the_same_bytes() {
         std::fs::read_dir(folder.join("files")).unwrap().count() > 0,
         "it read no input"
     );
-    is_read_from_its_bucket(&store, &expected);
+    is_read_from_its_bucket(&store, &expected, &shared.folder().join("files"));
 }
 
-/// Reads the run `t` with nothing but its address in the bucket.
-fn is_read_from_its_bucket(store: &ObjectServer, expected: &BTreeMap<PathBuf, Vec<u8>>) {
+/// Reads the run `t` with nothing but its address in the bucket, and verifies it with the input files in `inputs`.
+fn is_read_from_its_bucket(
+    store: &ObjectServer,
+    expected: &BTreeMap<PathBuf, Vec<u8>>,
+    inputs: &Path,
+) {
+    let environment = Environment::find().unwrap().root;
     let nowhere = tempfile::tempdir().unwrap();
     let secret = std::fs::read_to_string(store.secret_key_file.as_ref().unwrap()).unwrap();
     let url = format!("s3://{}/{}/t", store.bucket, store.prefix);
@@ -478,6 +484,7 @@ fn is_read_from_its_bucket(store: &ObjectServer, expected: &BTreeMap<PathBuf, Ve
             .current_dir(nowhere.path())
             .env_remove("PYBENCH_ROOT")
             .env("PYBENCH_CACHE", nowhere.path().join("cache"))
+            .env("PYBENCH_ENV", &environment)
             .env("AWS_ENDPOINT_URL", store.endpoint.as_ref().unwrap())
             .env("AWS_ALLOW_HTTP", "true")
             .env("AWS_REGION", "us-east-1")
@@ -500,6 +507,9 @@ fn is_read_from_its_bucket(store: &ObjectServer, expected: &BTreeMap<PathBuf, Ve
     assert!(files.ends_with("copies") && std::fs::read_dir(&files).unwrap().count() > 0);
     let stats = read(&["stats", &url]);
     assert!(stats.starts_with("dataset "), "{stats}");
+    let inputs = inputs.to_str().unwrap();
+    let verified = read(&["verify", &url, "--sample", "0.3", "--files", inputs]);
+    assert!(verified.contains("digest of all rows: "), "{verified}");
     let packed = read(&["publish", &url]);
     assert!(packed.contains("Nothing was uploaded"), "{packed}");
 }
