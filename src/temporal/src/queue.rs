@@ -289,8 +289,8 @@ impl Delivery for ActivityDelivery {
         &self.unit.item
     }
 
-    fn beat(&self, steps: u64) {
-        let Ok(details) = activity::json(&json!({ "steps": steps })) else {
+    fn beat(&self, turn: u64) {
+        let Ok(details) = activity::json(&json!({ "turn": turn })) else {
             return;
         };
         let mut request = Request::new(RecordActivityTaskHeartbeatRequest {
