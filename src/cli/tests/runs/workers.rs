@@ -9,8 +9,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use pybench_interpreter::environment::Environment;
-use pybench_run::{ExitCode, Journal, ObjectServer, Profile, WorkerSettings};
+use pybench_run::{BucketStore, ExitCode, Journal, ObjectServer, Profile, Store, WorkerSettings};
 use pybench_testing::postgres;
+use pybench_types::task::SourceFile;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::kill::{dataset, dataset_of};
@@ -465,6 +466,39 @@ async fn a_worker_without_the_run_folder_gives_the_same_bytes() {
         "it read no input"
     );
     is_read_from_its_bucket(&store, &expected, &shared.folder().join("files"));
+    files_are_crawled_from_the_bucket(&store);
+}
+
+/// The environment of a command that reads the bucket.
+fn bucket_variables(store: &ObjectServer) -> [(&'static str, String); 5] {
+    let secret = std::fs::read_to_string(store.secret_key_file.as_ref().unwrap()).unwrap();
+    [
+        ("AWS_ENDPOINT_URL", store.endpoint.clone().unwrap()),
+        ("AWS_ALLOW_HTTP", "true".to_owned()),
+        ("AWS_REGION", "us-east-1".to_owned()),
+        ("AWS_ACCESS_KEY_ID", store.access_key.clone().unwrap()),
+        ("AWS_SECRET_ACCESS_KEY", secret.trim().to_owned()),
+    ]
+}
+
+/// Crawls files that a recipe names by their address in the bucket.
+fn files_are_crawled_from_the_bucket(store: &ObjectServer) {
+    let path = format!("path = 's3://{}/{}/inputs'", store.bucket, store.prefix);
+    let text = recipe("{ kind = 'expert' }", "").replace("path = 'files'", &path);
+    let fixture = RunFixture::bare(&text);
+    let inputs = BucketStore::new(store, "inputs").unwrap();
+    for file in std::fs::read_dir(fixture.path("files")).unwrap() {
+        let file = file.unwrap();
+        let name = file.file_name().into_string().unwrap();
+        inputs.put(&name, &file.path()).unwrap();
+    }
+    let cache = tempfile::tempdir().unwrap();
+    let mut crawl = fixture.program("crawl", &[]);
+    crawl.envs(bucket_variables(store));
+    let output = crawl.env("PYBENCH_CACHE", cache.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let files: Vec<SourceFile> = fixture.lines("files.jsonl");
+    assert_eq!(files.len(), 3, "{files:?}");
 }
 
 /// Reads the run `t` with nothing but its address in the bucket, and verifies it with the input files in `inputs`.
@@ -475,7 +509,6 @@ fn is_read_from_its_bucket(
 ) {
     let environment = Environment::find().unwrap().root;
     let nowhere = tempfile::tempdir().unwrap();
-    let secret = std::fs::read_to_string(store.secret_key_file.as_ref().unwrap()).unwrap();
     let url = format!("s3://{}/{}/t", store.bucket, store.prefix);
     let runs = format!("s3://{}/{}", store.bucket, store.prefix);
     let read = |arguments: &[&str]| {
@@ -485,11 +518,7 @@ fn is_read_from_its_bucket(
             .env_remove("PYBENCH_ROOT")
             .env("PYBENCH_CACHE", nowhere.path().join("cache"))
             .env("PYBENCH_ENV", &environment)
-            .env("AWS_ENDPOINT_URL", store.endpoint.as_ref().unwrap())
-            .env("AWS_ALLOW_HTTP", "true")
-            .env("AWS_REGION", "us-east-1")
-            .env("AWS_ACCESS_KEY_ID", store.access_key.as_ref().unwrap())
-            .env("AWS_SECRET_ACCESS_KEY", secret.trim())
+            .envs(bucket_variables(store))
             .output()
             .unwrap();
         assert!(output.status.success(), "{arguments:?}: {output:?}");
