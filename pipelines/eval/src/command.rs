@@ -538,7 +538,8 @@ async fn fetch_agents(recipe: &mut EvalRecipe, process: &Process) -> Result<(), 
             _ => continue,
         };
         for path in paths {
-            if let Some(copy) = until_interrupted(process, fetch_any(path, &cache)).await?? {
+            let copy = until_interrupted(process, fetch_any(path, &cache)).await??;
+            if let Some(copy) = copy {
                 *path = copy;
             }
         }

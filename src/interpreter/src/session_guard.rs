@@ -1,10 +1,9 @@
 //! Ends the sessions of a process that is suspended or hangs.
 //!
 //! A killed process takes its sessions with it; a suspended one keeps them, although another worker goes on with its units.
-//! So a second process waits for signs of life, each of which says how long to wait for the next one. Without it, it kills what
-//! the launcher thread of the first has started, and
-//! the sandboxes end as if the first had been killed. Relays in containers notice the silence themselves; how long they wait
-//! is [`lifetime`].
+//! So a second process waits for signs of life, each of which says how long to wait for the next one. If that does not come, it
+//! kills what the launcher thread of the first has started, and the sandboxes end as if the first had been killed. Relays in
+//! containers notice the silence themselves; how long they wait is [`lifetime`].
 //!
 //! The kernel has to list the children of a thread ([`CHILDREN`]), which is an option of its build.
 
