@@ -19,6 +19,7 @@ use rand_chacha::ChaCha8Rng;
 use rustix::process::Signal;
 
 use crate::kill::dataset;
+use crate::orphans::{Process, descendants, wait_for_end};
 use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
 use crate::workers::{
     assert_same, coordinator, drain, local_run, recipe, requests, signal, start_workers, worker,
@@ -208,6 +209,8 @@ struct Processes<'a> {
     workers: Vec<Child>,
     /// Numbers of suspended workers, and when they are continued.
     suspended: Vec<(usize, Instant)>,
+    /// What processes had started when they were killed or suspended: their sessions.
+    started: Vec<Process>,
 }
 
 impl<'a> Processes<'a> {
@@ -219,6 +222,7 @@ impl<'a> Processes<'a> {
             coordinator: coordinator(fixture, profile).spawn().unwrap(),
             workers: start_workers(fixture, profile, WORKERS),
             suspended: Vec::new(),
+            started: Vec::new(),
         }
     }
 
@@ -229,17 +233,20 @@ impl<'a> Processes<'a> {
         match fault {
             Fault::KillWorker => {
                 self.suspended.retain(|(other, _)| *other != number);
+                self.started.extend(descendants(&self.workers[number]));
                 signal(&self.workers[number], Signal::KILL);
                 self.workers[number].wait().unwrap();
                 self.workers[number] = worker(fixture, profile).spawn().unwrap();
             }
             Fault::SuspendWorker if is_suspended => {}
             Fault::SuspendWorker => {
+                self.started.extend(descendants(&self.workers[number]));
                 signal(&self.workers[number], Signal::STOP);
                 let until = Instant::now() + Duration::from_secs(u64::from(LEASE) + 2);
                 self.suspended.push((number, until));
             }
             Fault::KillCoordinator => {
+                self.started.extend(descendants(&self.coordinator));
                 signal(&self.coordinator, Signal::KILL);
                 self.coordinator.wait().unwrap();
                 self.coordinator = coordinator(fixture, profile).spawn().unwrap();
@@ -359,6 +366,7 @@ async fn random_faults_change_nothing() {
             assert_no_session_is_left(worker.id());
         }
         assert_no_session_is_left(processes.coordinator.id());
+        wait_for_end(&processes.started, Duration::from_secs(10));
         eprintln!(
             "{met:?}: {before} requests for {asked} calls, {spent:?}; {}",
             servers.describe()
