@@ -234,6 +234,7 @@ bench WHAT *ARGS: setup
         if [ -e "training/benches/$what.rs" ]; then training/setup; package='-p pybench-training'; fi; \
         if [ -x "training/benches/$what" ]; then training/setup; exec "training/benches/$what" "$@"; fi; \
         if [ -f "benches/$what" ] && [ -x "benches/$what" ]; then exec "benches/$what" "$@"; fi; \
+        case " $* " in *' --temporal '*) package='-p pybench-synthesize --features temporal';; esac; \
         cargo run --quiet $package --example "bench-$what" -- "$@"
 
 # Write the JSON Schema of recipes again.

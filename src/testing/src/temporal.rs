@@ -48,6 +48,11 @@ impl SeparateServer {
         &self.test.server
     }
 
+    /// Folder of its database.
+    pub fn data(&self) -> PathBuf {
+        self.folder.join("temporal")
+    }
+
     /// Kills the server, and starts it again on its port.
     pub fn crash(&self) {
         let pid = std::fs::read_to_string(self.folder.join("temporal.pid")).unwrap();
