@@ -23,6 +23,9 @@ temporal := all + ',pybench-temporal/sdk --test temporal'
 # The export to OpenTelemetry; the program has it only with this feature.
 otel := all + ',pybench/otel'
 
+# One test at a time, those that CI leaves out too.
+soak_cluster := "cargo test --quiet -p pybench --features temporal --test runs -- --nocapture --include-ignored --test-threads 1"
+
 attack := "cargo test --quiet -p pybench-interpreter-containers --test sessions attack"
 
 # Before a number of milliseconds: how long each fuzz target runs.
@@ -170,12 +173,12 @@ lint:
     @cargo clippy {{ quiet_train }} {{ all }} --all-targets -- -D warnings
     @if command -v cargo-deny >/dev/null; then cargo deny --workspace --all-features --log-level error check licenses bans sources; fi
 
-# Check and test what distributes runs by Temporal, against a real server (docs/temporal.md). The whole program is compiled for one test more, which CI leaves out.
+# Check and test what distributes runs by Temporal, against a real server (docs/temporal.md). The whole program is compiled for two tests more, which CI leaves out.
 [group('check')]
 temporal *ARGS: setup
     @cargo clippy --quiet {{ temporal }} -- -D warnings
     @cargo test --quiet {{ temporal }} "$@"
-    @[ -n "${CI:-}" ] || [ $# -gt 0 ] || cargo test --quiet -p pybench --features temporal --test runs on_temporal
+    @[ -n "${CI:-}" ] || [ $# -gt 0 ] || cargo test --quiet -p pybench --features temporal --test runs -- on_temporal random_faults_change_nothing
 
 # Check and test the export to OpenTelemetry, against a server that decodes it (docs/telemetry.md).
 [group('check')]
@@ -208,11 +211,12 @@ attack *ARGS: setup
         *) {{ attack }} "$@" ;; \
     esac
 
-# A thousand sessions, 64 at a time, while sessions, servers and hosts are killed; a run that is killed 40 times. `cluster [SECONDS [SEED]]`: runs with three workers while servers fail and processes are killed, again and again.
+# A thousand sessions, 64 at a time, while sessions, servers and hosts are killed; a run that is killed 40 times. `cluster [SECONDS [SEED]]`: runs on Temporal with three workers while servers fail and processes are killed, again and again; before them the quickstart with three workers, a budget with eight, a worker of another version, and bad units.
 [group('check')]
 soak *ARGS: setup
     @case "${1:-}" in \
-        cluster) SOAK_SECONDS="${2:-1800}" SOAK_SEED="${3:-$(date +%s)}" cargo test --quiet -p pybench --test runs random_faults_change_nothing -- --nocapture ;; \
+        cluster) export SOAK_SECONDS="${2:-1800}" SOAK_SEED="${3:-$(date +%s)}"; \
+            {{ soak_cluster }} on_temporal workers_keep_the_budget bad_units && {{ soak_cluster }} random_faults_change_nothing ;; \
         "") SOAK_SESSIONS=1000 SOAK_IN_FLIGHT=64 cargo test --quiet -p pybench-interpreter-containers --test soak && \
             SOAK_KILLS=40 cargo test --quiet -p pybench --test runs kills_change_nothing ;; \
         *) echo "soak: $1 is neither nothing nor cluster" >&2; exit 2 ;; \
@@ -230,6 +234,7 @@ bench WHAT *ARGS: setup
         if [ -e "training/benches/$what.rs" ]; then training/setup; package='-p pybench-training'; fi; \
         if [ -x "training/benches/$what" ]; then training/setup; exec "training/benches/$what" "$@"; fi; \
         if [ -f "benches/$what" ] && [ -x "benches/$what" ]; then exec "benches/$what" "$@"; fi; \
+        case " $* " in *' --temporal '*) package='-p pybench-synthesize --features temporal';; esac; \
         cargo run --quiet $package --example "bench-$what" -- "$@"
 
 # Write the JSON Schema of recipes again.

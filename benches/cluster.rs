@@ -1,7 +1,8 @@
 //! `just bench cluster`: units per second through journal, offers and leases in PostgreSQL, with units that do nothing, for
 //! several numbers of workers; beside it the local executor, and Ray, whose tasks store their results in the same server.
 //!
-//! Coordinator and workers are processes of their own, as in a run. The coordinator works on one unit at a time itself.
+//! Coordinator and workers are processes of their own, as in a run. The coordinator works on one unit at a time itself. With
+//! `--temporal` a Temporal server distributes the units.
 //! `--million` continues where it was stopped, if `--profile` names a server that stays and `--place` a folder.
 
 #[path = "rivals.rs"]
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use clap::{Parser, ValueEnum};
 use pybench_run::Profile;
 use pybench_testing::postgres::SeparateServer;
+use pybench_testing::temporal;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -46,6 +48,9 @@ struct Args {
     /// Each unit also makes a paid call and records two steps
     #[arg(long)]
     calls: bool,
+    /// Distribute the units through a Temporal server that is started for the measurement; `just` compiles its client
+    #[arg(long, conflicts_with = "profile")]
+    temporal: bool,
     /// Server to use; its schemas run_units_… stay there [default: one that is started for the measurement]
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
@@ -114,6 +119,11 @@ fn measure_all(args: &Args) -> Result<()> {
         (None, Some(server)) => server.profile().to_owned(),
         (None, None) => return Err("PostgreSQL cannot be installed: see the message above".into()),
     };
+    let temporal = temporal_server(args)?;
+    let profile = match &temporal {
+        Some(temporal) => with_temporal(&profile, temporal)?,
+        None => profile,
+    };
     let place = args.place.as_deref().unwrap_or(temporary.path());
     let (units, workers) = match args.million {
         true => (1_000_000, vec![8]),
@@ -128,8 +138,13 @@ fn measure_all(args: &Args) -> Result<()> {
     } else {
         "that do nothing"
     };
+    let through = if args.temporal {
+        ", through Temporal"
+    } else {
+        ""
+    };
     println!(
-        "cluster: {units} units {what} · {cores} cores · load {} · {} slots per worker\n",
+        "cluster: {units} units {what}{through} · {cores} cores · load {} · {} slots per worker\n",
         rivals::load()?,
         args.slots
     );
@@ -143,8 +158,14 @@ fn measure_all(args: &Args) -> Result<()> {
     for workers in workers {
         let run = place.join(format!("units-{units}-workers-{workers}"));
         let how = (args.calls, args.slots);
+        let stored = || temporal.as_ref().map(|server| size(&server.data()));
+        let before = stored().transpose()?;
         let measured = measure(how, &profile, &run, (units, workers))?;
         println!("{}", measured.row());
+        if let (Some(before), Some(after)) = (before, stored().transpose()?) {
+            let bytes = bytes_per_unit(Some(after.saturating_sub(before)), units);
+            println!("| Temporal's database | {workers} | | | | | {bytes} | |");
+        }
     }
     if !args.no_ray && !args.million {
         print_ray(args, &profile, units);
@@ -158,6 +179,26 @@ fn server(args: &Args) -> Result<Option<SeparateServer>> {
         Some(_) => None,
         None => SeparateServer::start(),
     })
+}
+
+/// The Temporal server of this measurement, if the arguments want one.
+fn temporal_server(args: &Args) -> Result<Option<temporal::SeparateServer>> {
+    if !args.temporal {
+        return Ok(None);
+    }
+    match temporal::SeparateServer::start() {
+        None => Err("Temporal cannot be installed: see the message above".into()),
+        server => Ok(server),
+    }
+}
+
+/// A profile beside `profile` that also names a Temporal server.
+fn with_temporal(profile: &Path, server: &temporal::SeparateServer) -> Result<PathBuf> {
+    let mut settings = Profile::load(profile)?;
+    settings.temporal = Some(server.address().clone());
+    let path = profile.with_file_name("with-temporal.toml");
+    fs::write(&path, toml::to_string(&settings)?)?;
+    Ok(path)
 }
 
 /// Measures the local executor, with a journal in SQLite.

@@ -123,9 +123,10 @@ pub(crate) async fn coordinate(
 ) -> Result<f64> {
     let folder = RunFolder::open_in_profile(run, "", &WhenChanged::default(), Some(profile))?;
     let folder = Arc::new(folder);
+    let queue = pybench_temporal::connect(folder.queue()).await?;
     let (progress, interrupt) = (Progress::hidden(), Interrupt::new());
     let executor = SharedExecutor::new(folder.clone(), options(1), progress, interrupt);
-    execute(args, times, &folder, &executor).await
+    execute(args, times, &folder, &executor.with_queue(queue)).await
 }
 
 /// Executes the units, and returns the time of the stage, that of earlier processes included.
@@ -161,7 +162,8 @@ pub(crate) async fn work(
     let folder = Arc::new(RunFolder::join(run, profile)?);
     let member = Member::new(std::process::id().to_string(), vec!["bench".to_owned()]);
     let (options, interrupt) = (options(args.slots), Interrupt::new());
-    let session = WorkerSession::start(folder.clone(), member, options.lease)?;
+    let queue = pybench_temporal::connect(folder.queue()).await?;
+    let session = WorkerSession::start(folder.clone(), member, options.lease)?.with_queue(queue);
     let round = loop {
         match Round::announced(folder.journal())? {
             Some(round) => break round,

@@ -8,11 +8,14 @@ use clap::{Args, Parser, Subcommand};
 use pybench_attempts::model_server;
 use pybench_checks::Checker;
 use pybench_datasets::decontaminate::fingerprints;
+use pybench_hub::{fetch_any, until_interrupted};
 use pybench_interpreter::Interpreter;
 use pybench_interpreter::{InterpreterChoice, default_cache_dir};
 use pybench_net::git_origin::own_checkout;
 use pybench_run::cli::{self, LogArgs, Process};
-use pybench_run::project::{default_runs_dir, find_recipe, invocation, project_root};
+use pybench_run::project::{
+    check_runs_dir, default_runs_dir, find_recipe, invocation, project_root,
+};
 use pybench_run::run_selection::{recommend, run_argument};
 use pybench_run::{
     BudgetCap, ExecutorOptions, LocalExecutor, RetryFailed, RunError, RunFolder, ServeEngine,
@@ -353,6 +356,7 @@ fn run_folder(common: &CommonArgs, root: Option<&Path>, name: &str) -> Result<Pa
         .runs_dir
         .clone()
         .unwrap_or_else(|| default_runs_dir(root));
+    check_runs_dir(&runs)?;
     Ok(runs.join(name))
 }
 
@@ -506,8 +510,11 @@ async fn open(args: &RunArgs, process: &Process) -> Result<Setup, RunError> {
         time_budget: recipe.budget.time(),
         ..ExecutorOptions::default()
     };
+    // The folder keeps the recipe as it was given, with addresses.
+    let folder = open_run_folder(args, &root, &recipe)?;
+    fetch_agents(&mut recipe, process).await?;
     Ok(Setup {
-        folder: open_run_folder(args, &root, &recipe)?,
+        folder,
         options: executor_options(&args.common, base),
         suites: open_suites(args, &recipe, &root)?,
         recipe,
@@ -517,6 +524,27 @@ async fn open(args: &RunArgs, process: &Process) -> Result<Setup, RunError> {
         interrupt: process.interrupt.clone(),
         project_root: root,
     })
+}
+
+/// Replaces files of agents in buckets and on the Hub by their copies in the machine's cache.
+async fn fetch_agents(recipe: &mut EvalRecipe, process: &Process) -> Result<(), RunError> {
+    let cache = default_cache_dir();
+    for agent in recipe.agents.values_mut() {
+        let paths: Vec<&mut PathBuf> = match agent {
+            AgentChoice::Config { path, .. } => vec![path],
+            AgentChoice::Trajectories { path, outputs } => {
+                std::iter::once(path).chain(outputs).collect()
+            }
+            _ => continue,
+        };
+        for path in paths {
+            let copy = until_interrupted(process, fetch_any(path, &cache)).await??;
+            if let Some(copy) = copy {
+                *path = copy;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Runs the evaluation described by the arguments, writes its report and prints the scores.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pybench_datasets::row::{shared_keys, template};
 use pybench_datasets::{DatasetError, Row, read};
+use pybench_hub::fetch_any;
 use pybench_run::artifacts::HELD_OUT;
 use pybench_run::{Recipe, RunContext, RunError};
 use pybench_types::held_out::{
@@ -41,10 +42,13 @@ impl Apart {
     /// # Errors
     /// [`RunError::BadInput`] for one that does not exist, holds nothing out or cannot be read; [`RunError::Conflict`] if
     /// they hold out something else than when this run began.
-    pub(crate) fn of(context: &RunContext) -> Result<Self, RunError> {
+    pub(crate) async fn of(context: &RunContext) -> Result<Self, RunError> {
         let mut apart = Self::default();
         for path in &context.recipe.query.apart_from {
-            let folder = find(context, path)?;
+            let folder = match fetch_any(path, &context.cache_dir).await? {
+                Some(copy) => copy,
+                None => find(context, path)?,
+            };
             if HELD_OUT.exists(&folder) {
                 apart.add_loop(&folder)?;
                 continue;
@@ -227,7 +231,7 @@ fn files_of(task: &Task) -> impl Iterator<Item = TaskFile> {
     task.files.iter().chain(&task.held_out).cloned()
 }
 
-/// The folder of a run or a dataset.
+/// The folder of a run or a dataset on this machine.
 fn find(context: &RunContext, path: &Path) -> Result<PathBuf, RunError> {
     let root = context.folder.root();
     let runs = root.parent().unwrap_or(root);
@@ -322,6 +326,15 @@ mod tests {
         for path in ["other", "runs/other"] {
             assert!(find(&context, Path::new(path)).is_ok(), "{path}");
         }
+    }
+
+    #[tokio::test]
+    async fn addresses_lead_to_buckets() {
+        let project = tempfile::tempdir().unwrap();
+        let mut context = context(project.path());
+        context.recipe.query.apart_from = vec!["s3://bucket".into()];
+        let error = Apart::of(&context).await.unwrap_err().to_string();
+        assert!(error.contains("expected s3://BUCKET/PATH"), "{error}");
     }
 
     #[test]

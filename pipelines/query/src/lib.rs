@@ -58,7 +58,7 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
 pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(), RunError> {
     composed::stage::validate(&context.recipe)?;
     let folder = &context.folder;
-    let mut apart = Apart::of(context)?;
+    let mut apart = Apart::of(context).await?;
     let files = apart.keep_files(FILES.read_all(folder.root())?);
     let files: Arc<[SourceFile]> = files.into();
     let wrong = wrong_tasks(folder.journal())?;

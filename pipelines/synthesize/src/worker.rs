@@ -13,7 +13,7 @@ use pybench_rollout as rollout;
 use pybench_run::artifacts::remove_stale_artifacts;
 use pybench_run::artifacts::stage::{GRADE, ROLLOUT};
 use pybench_run::cli::{LogArgs, Process};
-use pybench_run::project::{default_runs_dir, is_path, project_root};
+use pybench_run::project::{check_runs_dir, default_runs_dir, is_path, project_root};
 use pybench_run::run_selection::RunSelection;
 use pybench_run::shared::{Member, Round, WorkEnd, WorkerMachine, WorkerSession};
 use pybench_run::{
@@ -100,6 +100,7 @@ impl WorkerArgs {
 /// and of the stages.
 pub async fn run(args: &WorkerArgs, process: &Process) -> Result<(), RunError> {
     let root = args.folder(project_root(Path::new(".")).as_deref());
+    check_runs_dir(&root)?;
     let mut idle = Idle::new(args, process);
     while !can_join(&root, &args.profile)? {
         if idle.ends().await {

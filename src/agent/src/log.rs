@@ -17,6 +17,11 @@ fn kind_of(step: &Step) -> StepKind {
     }
 }
 
+/// Whether a turn begins with the step.
+fn is_reply(step: &Step) -> bool {
+    matches!(step, Step::Reply { .. })
+}
+
 /// The turn log of a trajectory, stored in the journal of its run.
 #[derive(Clone, Debug)]
 pub struct JournalLog {
@@ -37,13 +42,21 @@ impl TurnLog for JournalLog {
             .into_iter()
             .map(|event| serde_json::from_value(event.payload));
         let steps: Result<Vec<Step>, _> = steps.collect();
-        Ok(steps.map_err(RunError::from)?)
+        let steps = steps.map_err(RunError::from)?;
+        if let Some(turns) = self.folder.turns() {
+            let replies = steps.iter().filter(|step| is_reply(step)).count();
+            turns.set(self.trajectory.as_str(), replies as u64);
+        }
+        Ok(steps)
     }
 
     fn append(&self, position: u64, step: &Step) -> Result<(), Failure> {
         let payload = serde_json::to_value(step).map_err(RunError::from)?;
         let journal = self.folder.journal();
         journal.append(self.trajectory.as_str(), position, &payload)?;
+        if let Some(turns) = self.folder.turns().filter(|_| is_reply(step)) {
+            turns.add(self.trajectory.as_str());
+        }
         if let Some(observer) = observer() {
             observer.step(ObservedStep {
                 trajectory: self.trajectory.as_str(),
@@ -55,10 +68,11 @@ impl TurnLog for JournalLog {
     }
 
     fn clear(&self) -> Result<(), Failure> {
-        Ok(self
-            .folder
-            .journal()
-            .clear_events(self.trajectory.as_str())?)
+        let trajectory = self.trajectory.as_str();
+        if let Some(turns) = self.folder.turns() {
+            turns.set(trajectory, 0);
+        }
+        Ok(self.folder.journal().clear_events(trajectory)?)
     }
 
     fn may_continue(&self) -> Result<(), Failure> {

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use pybench_cluster::{
-    Cluster, Started, Status, TemporalStatus, install_postgres, install_seaweedfs, install_temporal,
+    Cluster, Started, Status, StoreStatus, TemporalStatus, install_postgres, install_seaweedfs,
+    install_temporal,
 };
 use pybench_net::pypi::find_uv;
 use pybench_run::cli::{self, LogArgs};
@@ -99,6 +100,9 @@ fn run(args: &ClusterArgs) -> Result<(), RunError> {
         }
         ClusterCommand::Status => {
             status(&cluster.status(&server)?)?;
+            if let Some(store) = cluster.store()? {
+                store_status(&store)?;
+            }
             match cluster.temporal()? {
                 Some(temporal) => temporal_status(&temporal),
                 None => Ok(()),
@@ -115,6 +119,20 @@ fn run(args: &ClusterArgs) -> Result<(), RunError> {
             };
             cli::print(&format!("{ran}; {data}\n"))
         }
+    }
+}
+
+fn store_status(store: &StoreStatus) -> Result<(), RunError> {
+    let (bucket, endpoint) = (
+        &store.server.bucket,
+        store.server.endpoint.as_deref().unwrap_or_default(),
+    );
+    match &store.answer {
+        Ok(()) => cli::print(&format!("S3 answers on {endpoint}; bucket: {bucket}\n")),
+        Err(error) => Err(RunError::Environment(format!(
+            "the S3 server on {endpoint} does not answer: {error}; `{} cluster up --store` starts it",
+            invocation()
+        ))),
     }
 }
 

@@ -62,6 +62,14 @@ pub enum Status {
     Runs(PostgresServer, Result<(String, u64), String>),
 }
 
+/// The S3 server of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreStatus {
+    pub server: ObjectServer,
+    /// Whether its bucket answers; otherwise why it does not.
+    pub answer: Result<(), String>,
+}
+
 /// A Temporal server of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemporalStatus {
@@ -121,12 +129,19 @@ impl Cluster {
             client_cert_file: None,
             client_key_file: None,
         };
-        let profile = Profile {
+        let mut profile = Profile {
             postgres: address,
             store: store.flatten(),
             temporal: temporal.flatten(),
             workers: workers.unwrap_or_default(),
         };
+        // The profile may be copied to another machine, so its own files stay relative.
+        let secret = profile.store.as_mut();
+        if let Some(file) = secret.and_then(|store| store.secret_key_file.as_mut())
+            && let Ok(inner) = file.strip_prefix(&self.folder).map(Path::to_owned)
+        {
+            *file = inner;
+        }
         if !ran {
             postgres.start(port)?;
         }
@@ -215,6 +230,27 @@ impl Cluster {
             },
             ui_port: temporal.ui_port(),
         })
+    }
+
+    /// The S3 server that [`Cluster::up_store`] has added to the profile, if it has, and whether it answers.
+    ///
+    /// # Errors
+    /// The profile cannot be read.
+    pub fn store(&self) -> Result<Option<StoreStatus>, RunError> {
+        let secret = self.folder.join(SECRET);
+        let server = self.profile()?.and_then(|profile| profile.store);
+        let own = server.filter(|server| server.secret_key_file.as_ref() == Some(&secret));
+        Ok(own.map(|server| {
+            let runs = SeaweedFs::new(Path::new(""), &self.folder, None).runs();
+            let answer = match runs {
+                None => Err("it does not run".to_owned()),
+                Some(_) => BucketStore::new(&server, "probe")
+                    .and_then(|probe| probe.list("none"))
+                    .map(drop)
+                    .map_err(|error| error.to_string()),
+            };
+            StoreStatus { server, answer }
+        }))
     }
 
     /// The Temporal server of the profile, if it names one, and whether it runs.

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +12,7 @@ use pybench_interpreter::engine::LaunchSpec;
 use pybench_interpreter::environment::Environment;
 use pybench_interpreter::mount_spec::MountSpec;
 use pybench_interpreter::network::ProxySocket;
-use pybench_interpreter::seccomp;
+use pybench_interpreter::{seccomp, session_guard};
 
 /// A mount of a container.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,16 +97,23 @@ pub(super) fn proxy_socket(
 
 /// The command that calls `boot.<begin>`, optionally with a system call filter and the network relay.
 pub(super) fn command(begin: &str, filter: Option<&[u8]>, way: bool) -> Vec<String> {
-    let filter = filter.map(|filter| format!("'{}'", STANDARD.encode(filter)));
-    let way = if way { ", way=True" } else { "" };
-    let code = format!(
-        "import sys; sys.path.insert(0, '/opt/pybench/lib'); \
-         from pybench_runner import boot; boot.{begin}({}{way})",
-        filter.unwrap_or_default(),
-    );
+    let code = code(begin, filter, way, session_guard::lifetime());
     ["/opt/env/bin/python", "-P", "-u", "-c", &code]
         .map(str::to_owned)
         .to_vec()
+}
+
+/// The Python code of [`command`]. `lifetime`: how long the host may be silent, if not as long as `relay.py` says.
+fn code(begin: &str, filter: Option<&[u8]>, way: bool, lifetime: Option<Duration>) -> String {
+    let filter = filter.map(|filter| format!("'{}'", STANDARD.encode(filter)));
+    let way = if way { ", way=True" } else { "" };
+    let silence = lifetime.map(|time| format!("boot.relay.SILENCE = {}; ", time.as_secs_f64()));
+    format!(
+        "import sys; sys.path.insert(0, '/opt/pybench/lib'); \
+         from pybench_runner import boot; {}boot.{begin}({}{way})",
+        silence.unwrap_or_default(),
+        filter.unwrap_or_default(),
+    )
 }
 
 /// Whether a mount is needed even with an image.
@@ -167,4 +175,19 @@ pub(super) fn mount_points(root: &Path, mount_spec: &MountSpec) -> io::Result<()
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_knows_how_long_its_host_may_be_silent() {
+        let usual = code("hold", None, false, None);
+        assert!(usual.ends_with("import boot; boot.hold()"), "{usual}");
+        let lifetime = Some(Duration::from_millis(1_500));
+        let short = code("attached", Some(b"f"), true, lifetime);
+        let end = "import boot; boot.relay.SILENCE = 1.5; boot.attached('Zg==', way=True)";
+        assert!(short.ends_with(end), "{short}");
+    }
 }

@@ -19,12 +19,21 @@ use tokio::net::UnixStream;
 use pybench_interpreter::engine::LaunchSpec;
 use pybench_interpreter::network::ProxySocket;
 use pybench_interpreter::sandbox::{ChildGuard, HostIo, InitProcess, Sandbox};
+use pybench_interpreter::session_guard;
 
 /// Maximum size of a packet, bytes.
 const MAX_PACKET: usize = 64 << 10;
 
-/// Interval of heartbeats to the container, which ends if they stop.
-const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Longest interval of heartbeats to the container, which ends if they stop.
+const MAX_HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// Heartbeats at least within the time that this process may be silent.
+const HEARTBEATS: u32 = 4;
+
+/// Interval of heartbeats if this process may be silent for `lifetime`.
+fn heartbeat(lifetime: Option<Duration>) -> Duration {
+    lifetime.map_or(MAX_HEARTBEAT, |time| MAX_HEARTBEAT.min(time / HEARTBEATS))
+}
 
 /// A started container with its attached client program.
 pub(super) struct StartedContainer {
@@ -182,11 +191,12 @@ async fn to_container(
     texts: &[CappedStream; 2],
 ) -> io::Result<()> {
     let (mut request, mut numbers) = (vec![0; MAX_PACKET], [0; 64]);
+    let heartbeat = heartbeat(session_guard::lifetime());
     loop {
         let (what, body) = tokio::select! {
             count = control.read(&mut request) => (b'c', &request[..count?]),
             count = interrupt.read(&mut numbers) => (b'i', &numbers[..count?]),
-            () = tokio::time::sleep(HEARTBEAT) => (b'h', &[][..]),
+            () = tokio::time::sleep(heartbeat) => (b'h', &[][..]),
         };
         if body.is_empty() && what != b'h' {
             return Ok(());
@@ -267,6 +277,14 @@ mod tests {
         to_container(cell, Silent, &mut sent, &texts).await.unwrap();
         assert_eq!(sent, b"t\0\0\0\x01\x01c\0\0\0\x04cell");
         assert!(!texts[1].was_cut());
+    }
+
+    #[test]
+    fn a_short_lifetime_has_more_heartbeats() {
+        let seconds = Duration::from_secs;
+        assert_eq!(heartbeat(None), MAX_HEARTBEAT);
+        assert_eq!(heartbeat(Some(seconds(60))), MAX_HEARTBEAT);
+        assert_eq!(heartbeat(Some(seconds(2))), Duration::from_millis(500));
     }
 
     /// A reader that never returns data.

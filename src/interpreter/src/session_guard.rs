@@ -1,8 +1,9 @@
 //! Ends the sessions of a process that is suspended or hangs.
 //!
 //! A killed process takes its sessions with it; a suspended one keeps them, although another worker goes on with its units.
-//! So a second process waits for signs of life. Without one it kills what the launcher thread of the first has started, and
-//! the sandboxes end as if the first had been killed. Relays in containers notice the silence themselves.
+//! So a second process waits for signs of life, each of which says how long to wait for the next one. If that does not come, it
+//! kills what the launcher thread of the first has started, and the sandboxes end as if the first had been killed. Relays in
+//! containers notice the silence themselves; how long they wait is [`lifetime`].
 //!
 //! The kernel has to list the children of a thread ([`CHILDREN`]), which is an option of its build.
 
@@ -13,9 +14,11 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getppid, kill_process, kill_process_group};
 
@@ -29,6 +32,12 @@ pub(super) const LAUNCHER: &str = "sessions";
 
 /// The processes that the calling thread has started; kernels without `CONFIG_PROC_CHILDREN` have no such file.
 pub const CHILDREN: &str = "/proc/thread-self/children";
+
+/// Milliseconds of [`lifetime`]; 0 without a guard.
+static LIFETIME: AtomicU64 = AtomicU64::new(0);
+
+/// When the sessions have to end at the latest, unless this changes; see [`limit`].
+static DEADLINE: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Signs of life within a lifetime.
 const BEATS: u32 = 4;
@@ -50,6 +59,7 @@ impl SessionGuard {
     /// # Errors
     /// The process or the thread cannot be started.
     pub fn start(program: &Path, lifetime: Duration) -> io::Result<Self> {
+        LIFETIME.store(millis(lifetime), Ordering::Relaxed);
         let (alive, ended) = mpsc::channel();
         if !Path::new(CHILDREN).exists() {
             tracing::warn!(
@@ -62,7 +72,7 @@ impl SessionGuard {
         let mut guard = Guard::spawn(&program, lifetime)?;
         let beat = move || {
             while ended.recv_timeout(lifetime / BEATS) == Err(RecvTimeoutError::Timeout) {
-                if let Err(error) = guard.beat() {
+                if let Err(error) = guard.beat(lifetime) {
                     tracing::warn!("the guard of the sessions has ended and is replaced: {error}");
                     match Guard::spawn(&program, lifetime) {
                         Ok(next) => guard = next,
@@ -76,6 +86,36 @@ impl SessionGuard {
             .spawn(beat)?;
         Ok(Self { _alive: alive })
     }
+}
+
+/// How long this process may be silent until its sessions end, if a guard was started in it.
+pub fn lifetime() -> Option<Duration> {
+    match LIFETIME.load(Ordering::Relaxed) {
+        0 => None,
+        millis => Some(Duration::from_millis(millis)),
+    }
+}
+
+/// Lets sessions end after this time, if the process is silent from now on and the time is less than its lifetime. `None`: after the
+/// lifetime.
+pub fn limit(time: Option<Duration>) {
+    *deadline() = time.map(|time| Instant::now() + time);
+}
+
+fn deadline() -> MutexGuard<'static, Option<Instant>> {
+    // A plain value cannot be left inconsistent by a panic.
+    DEADLINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long the guard waits for the next sign of life.
+fn patience(lifetime: Duration) -> Duration {
+    deadline().map_or(lifetime, |deadline| {
+        lifetime.min(deadline.saturating_duration_since(Instant::now()))
+    })
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The other process. Dropping it ends it.
@@ -102,10 +142,11 @@ impl Guard {
         })
     }
 
-    fn beat(&mut self) -> io::Result<()> {
+    fn beat(&mut self, lifetime: Duration) -> io::Result<()> {
+        let sign = millis(patience(lifetime)).to_le_bytes();
         self.signs
             .as_mut()
-            .map_or(Ok(()), |signs| signs.write_all(b"."))
+            .map_or(Ok(()), |signs| signs.write_all(&sign))
     }
 }
 
@@ -139,14 +180,14 @@ fn guard(parent: Pid, lifetime: Duration) {
     let input = io::stdin();
     let mut signs = [0; 64];
     // A suspended process starts no further session, so that they are ended once.
-    let mut patience = lifetime;
+    let (mut patience, mut have_ended) = (lifetime, false);
     loop {
         if wait_readable(input.as_fd(), patience) {
-            if !matches!(rustix::io::read(&input, &mut signs), Ok(1..)) {
+            let Ok(count @ 1..) = rustix::io::read(&input, &mut signs) else {
                 return;
-            }
-            patience = lifetime;
-        } else if patience == lifetime {
+            };
+            (patience, have_ended) = (patience_of(&signs[..count]).unwrap_or(lifetime), false);
+        } else if !have_ended {
             if getppid() != Some(parent) {
                 return;
             }
@@ -155,11 +196,17 @@ fn guard(parent: Pid, lifetime: Duration) {
                 io::stderr(),
                 "process {} was silent for {} s: {ended} processes of its sessions are ended",
                 parent.as_raw_nonzero(),
-                lifetime.as_secs_f64()
+                patience.as_secs_f64()
             );
-            patience = LONG.max(lifetime * 2);
+            (patience, have_ended) = (LONG, true);
         }
     }
+}
+
+/// The time in the last sign of life.
+fn patience_of(signs: &[u8]) -> Option<Duration> {
+    let last = signs.last_chunk::<8>()?;
+    Some(Duration::from_millis(u64::from_le_bytes(*last)))
 }
 
 /// Kills what the launcher threads of a process have started; the number of processes.
@@ -183,4 +230,30 @@ fn end_sessions(parent: Pid) -> usize {
         }
     }
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_sign_says_how_long_to_wait_for_the_next_one() {
+        assert_eq!(patience(SECOND), SECOND);
+        limit(Some(SECOND * 60));
+        assert_eq!(patience(SECOND), SECOND);
+        assert!(patience(SECOND * 90) <= SECOND * 60);
+        limit(Some(Duration::ZERO));
+        assert_eq!(patience(SECOND), Duration::ZERO);
+        limit(None);
+        assert_eq!(patience(SECOND), SECOND);
+    }
+
+    #[test]
+    fn the_last_sign_counts() {
+        let signs = [5_000_u64, 250].map(u64::to_le_bytes).concat();
+        assert_eq!(patience_of(&signs), Some(SECOND / 4));
+        assert_eq!(patience_of(b"."), None);
+    }
 }

@@ -11,7 +11,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::log::{self, LogFormat};
 use super::open_files;
-use super::project::{RECIPES, default_runs_dir, find_recipe, is_path, project_root};
+use super::project::{
+    RECIPES, check_runs_dir, default_runs_dir, find_recipe, is_path, project_root,
+};
 use super::run_selection::RunSelection;
 use super::{
     ExecutorOptions, ExitCode, Interrupt, Mode, Progress, Recipe, RecipeError, RetryFailed,
@@ -161,6 +163,7 @@ impl RunArgs {
         check_run_name(name)?;
         let runs_dir = self.runs_dir.clone();
         let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
+        check_runs_dir(&runs_dir)?;
         let (run, text) = (runs_dir.join(name), recipe.to_toml()?);
         let profile = self.profile.as_deref();
         let folder = match self.dry_run {

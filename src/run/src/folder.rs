@@ -12,7 +12,8 @@ use super::journal::JournalPlace;
 use super::replace::write_atomically;
 use super::store::end_uploads;
 use super::{
-    ContentStore, Journal, Profile, Requests, RunError, RunQueue, WorkerSettings, artifact_names,
+    ContentStore, Journal, Profile, Requests, RunError, RunQueue, Turns, WorkerSettings,
+    artifact_names,
 };
 
 /// A run folder. One process has it open, its coordinator; workers join it and write nothing but the journal and
@@ -23,6 +24,7 @@ pub struct RunFolder {
     journal: Journal,
     store: ContentStore,
     requests: Requests,
+    turns: Turns,
     /// Whether this process gives its units back after their present step.
     draining: AtomicBool,
     /// How workers share the run; `None` if they cannot join it.
@@ -88,6 +90,7 @@ impl RunFolder {
             journal,
             store,
             requests: Requests::default(),
+            turns: Turns::default(),
             draining: AtomicBool::new(false),
             workers: place.workers()?,
             queue: place.queue()?,
@@ -145,6 +148,7 @@ impl RunFolder {
             journal: joined.journal,
             store: ContentStore::open(&root.join("files"))?.with_remote(joined.store),
             requests: Requests::default(),
+            turns: Turns::default(),
             draining: AtomicBool::new(false),
             workers: Some(Profile::load(profile)?.workers),
             queue: joined.queue,
@@ -224,6 +228,11 @@ impl RunFolder {
     /// The server that distributes the units of the run, if the profile names one.
     pub fn queue(&self) -> Option<&RunQueue> {
         self.queue.as_ref()
+    }
+
+    /// The turns of this process's attempts; `None` if there is no queue to tell of them.
+    pub fn turns(&self) -> Option<&Turns> {
+        self.queue.as_ref().map(|_| &self.turns)
     }
 
     /// Lets this process give its units back after their present step.

@@ -38,6 +38,7 @@ pub mod run_selection;
 pub mod shared;
 mod shipped;
 mod store;
+mod turns;
 
 pub use content_store::ContentStore;
 pub use context::{Mode, RunContext};
@@ -70,6 +71,7 @@ pub use shared::SharedExecutor;
 pub use store::{
     BucketStore, FolderStore, ObjectServer, Store, StoreKind, local_copy, local_copy_of,
 };
+pub use turns::Turns;
 
 /// The word that a mistyped one most likely means, if any is close enough to suggest.
 pub fn closest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

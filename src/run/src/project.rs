@@ -124,6 +124,21 @@ pub fn is_in_bucket(path: &Path) -> bool {
     BucketPath::of(path).is_some()
 }
 
+/// Checks that runs can be made in a folder: a bucket only holds copies of runs that have ended.
+///
+/// # Errors
+/// [`RunError::BadInput`] for a folder in a bucket; the text says how a run keeps its files there.
+pub fn check_runs_dir(runs_dir: &Path) -> Result<(), RunError> {
+    match is_in_bucket(runs_dir) {
+        false => Ok(()),
+        true => Err(RunError::BadInput(format!(
+            "--runs-dir {}: runs are made in a folder of this machine. For files and a copy of the run in a bucket, name the \
+             bucket in the section [store] of a profile, and give --profile FILE",
+            runs_dir.display()
+        ))),
+    }
+}
+
 /// The folder of an existing run, which is given as a path or as a name in `runs_dir`. One of them may be in a bucket
 /// (`s3://BUCKET/PREFIX/NAME`); the folder is a copy then.
 ///
@@ -212,6 +227,19 @@ mod tests {
         let shipped = find_recipe(Path::new("quickstart"), RECIPES, None).unwrap();
         assert!(shipped.is_file() && !shipped.starts_with(&found));
         assert!(find("pyinstruct").unwrap().is_file());
+    }
+
+    #[test]
+    fn runs_are_not_made_in_a_bucket() {
+        assert!(check_runs_dir(Path::new("data/runs")).is_ok());
+        for bucket in [
+            "s3://bucket/runs",
+            "gs://bucket/runs",
+            "az://container/runs",
+        ] {
+            let error = check_runs_dir(Path::new(bucket)).unwrap_err().to_string();
+            assert!(error.contains(bucket) && error.contains("--profile FILE"));
+        }
     }
 
     #[test]

@@ -5,13 +5,14 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
 use pybench_run::shared::{Delivery, DeliveryEnd, Round, UnitQueue};
 use pybench_run::{RunError, RunQueue, TemporalServer};
 use serde_json::json;
+use temporalio_client::errors::ClientConnectError;
 use temporalio_client::grpc::WorkflowService;
 use temporalio_client::tonic::{Code, Request, Status};
 use temporalio_client::{
@@ -27,6 +28,10 @@ use crate::activity::{self, UnitName};
 
 /// Time that the server may be away, such as for a restart.
 const SERVER_AWAY: Duration = Duration::from_secs(60);
+
+/// Time in which a command that begins tries to reach the server, since it may be restarting, and the time between two tries.
+const RESTART: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Time that a poll waits for a unit.
 const POLL: Duration = Duration::from_secs(20);
@@ -79,7 +84,7 @@ impl TemporalQueue {
             .maybe_tls_options(tls)
             .maybe_api_key(place.server.api_key()?)
             .build();
-        let connection = Connection::connect(options).await.map_err(|error| {
+        let connection = reach(options).await.map_err(|error| {
             let hint = match place.server.is_encrypted() {
                 true => {
                     "the connection is encrypted, so the server has to have a certificate for this name that \
@@ -284,8 +289,8 @@ impl Delivery for ActivityDelivery {
         &self.unit.item
     }
 
-    fn beat(&self, steps: u64) {
-        let Ok(details) = activity::json(&json!({ "steps": steps })) else {
+    fn beat(&self, turn: u64) {
+        let Ok(details) = activity::json(&json!({ "turn": turn })) else {
             return;
         };
         let mut request = Request::new(RecordActivityTaskHeartbeatRequest {
@@ -336,6 +341,28 @@ impl Drop for ActivityDelivery {
             let _ = tokio::time::timeout(SHORT, answer).await;
         });
     }
+}
+
+/// Connects; a server that does not answer is tried again for a while.
+async fn reach(options: ConnectionOptions) -> Result<Connection, ClientConnectError> {
+    let since = Instant::now();
+    loop {
+        match Connection::connect(options.clone()).await {
+            Err(error) if may_be_away(&error) && since.elapsed() < RESTART => {
+                tracing::debug!("the Temporal server does not answer, trying again: {error}");
+                tokio::time::sleep(PAUSE).await;
+            }
+            connected => return connected,
+        }
+    }
+}
+
+/// Whether the server may answer later; settings stay wrong.
+fn may_be_away(error: &ClientConnectError) -> bool {
+    matches!(
+        error,
+        ClientConnectError::TonicTransportError(_) | ClientConnectError::SystemInfoCallError(_)
+    )
 }
 
 /// How connections to a server are encrypted; `None` if they are not.

@@ -1,6 +1,6 @@
 //! An S3 server for the tests of one program.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::OnceLock;
 
@@ -19,14 +19,19 @@ struct TestServer {
 /// A server of this program. `None`, and the test is skipped, if it cannot be installed.
 pub fn server() -> Option<ObjectServer> {
     static SERVER: OnceLock<Option<TestServer>> = OnceLock::new();
-    let server = SERVER.get_or_init(|| match install_seaweedfs(&postgres::find_uv()) {
-        Ok(programs) => Some(start(&programs)),
+    let server = SERVER.get_or_init(|| Some(start(&programs()?)));
+    server.as_ref().map(|test| test.server.clone())
+}
+
+/// Where the package is installed. `None`, and the test is skipped, if it cannot be.
+pub fn programs() -> Option<PathBuf> {
+    match install_seaweedfs(&postgres::find_uv()) {
+        Ok(programs) => Some(programs),
         Err(error) => {
             skip::missing_tool(error);
             None
         }
-    });
-    server.as_ref().map(|test| test.server.clone())
+    }
 }
 
 fn start(programs: &Path) -> TestServer {

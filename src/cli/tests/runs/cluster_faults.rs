@@ -1,7 +1,8 @@
 //! A run with three workers while its servers fail, and while processes are killed: the bytes of a local run, no call paid
 //! twice but those in flight at a kill, and nothing left behind.
 //!
-//! `just soak cluster SECONDS SEED` repeats the test of random faults with the shares of faults that a bad day has.
+//! `just soak cluster SECONDS SEED` repeats the test of random faults with the shares of faults that a bad day has. With the feature
+//! `temporal`, which it compiles, units are distributed by a Temporal server, which is killed too.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -12,14 +13,17 @@ use std::time::{Duration, Instant};
 use pybench_run::{BucketStore, Journal, ObjectServer, Profile, Spent, Store, WorkerSettings};
 use pybench_testing::faults::{CuttingProxy, S3Faults, S3Proxy};
 use pybench_testing::postgres::SeparateServer;
-use pybench_testing::{s3, sessions};
+use pybench_testing::{s3, sessions, temporal};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::Signal;
 
 use crate::kill::dataset;
+use crate::orphans::{Process, descendants, wait_for_end};
 use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
-use crate::workers::{coordinator, drain, local_run, recipe, requests, signal, worker};
+use crate::workers::{
+    assert_same, coordinator, drain, local_run, recipe, requests, signal, start_workers, worker,
+};
 
 const WORKERS: usize = 3;
 
@@ -32,9 +36,11 @@ const FAULTS: u32 = 6;
 /// Faults in one run of the soak.
 const SOAK_FAULTS: u32 = 20;
 
-/// A run's servers, each behind a proxy.
+/// A run's servers, those of journal and files behind proxies.
 struct Servers {
     postgres: SeparateServer,
+    /// `None` if this program is built without Temporal.
+    temporal: Option<temporal::SeparateServer>,
     cutting: CuttingProxy,
     store: ObjectServer,
     s3: S3Proxy,
@@ -46,6 +52,10 @@ impl Servers {
     /// average.
     fn start(folder: &Path, faults: S3Faults, mean: Duration, lease_seconds: u32) -> Option<Self> {
         let (postgres, store) = (SeparateServer::start()?, s3::server()?);
+        let temporal = match cfg!(feature = "temporal") {
+            true => Some(temporal::SeparateServer::start()?),
+            false => None,
+        };
         let mut profile = Profile::load(postgres.profile()).unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, profile.postgres.port));
         let cutting = CuttingProxy::start(address, mean, faults.seed);
@@ -57,6 +67,7 @@ impl Servers {
             timeout_seconds: u32::try_from(faults.delay.as_secs()).unwrap().max(2) - 1,
             ..store.clone()
         });
+        profile.temporal = temporal.as_ref().map(|server| server.address().clone());
         profile.workers = WorkerSettings {
             lease_seconds,
             ..WorkerSettings::default()
@@ -65,6 +76,7 @@ impl Servers {
         std::fs::write(&path, toml::to_string(&profile).unwrap()).unwrap();
         Some(Self {
             postgres,
+            temporal,
             cutting,
             store,
             s3,
@@ -140,27 +152,18 @@ async fn failing_servers_change_nothing_and_cost_nothing() {
     let tasks = Arc::new(OnceLock::new());
     let server = expert_endpoint(tasks.clone(), Duration::from_millis(150)).await;
     let text = recipe(&openai(&server.base_url(), FREE), "");
-    let (expected, asked) = local_run(&server, &tasks, &text).await;
+    let local = local_run(&server, &tasks, &text).await;
 
     let shared = RunFixture::bare(&text);
-    let mut workers: Vec<Child> = (0..WORKERS)
-        .map(|_| worker(&shared, &servers.profile).spawn().unwrap())
-        .collect();
+    let mut workers = start_workers(&shared, &servers.profile, WORKERS);
     let mut coordinating = coordinator(&shared, &servers.profile).spawn().unwrap();
     let status = coordinating.wait().unwrap();
     assert!(status.success(), "{status}; {}", servers.describe());
-    assert!(dataset(&shared) == expected, "another dataset");
-    assert_eq!(
-        (server.calls().len(), requests(&server)),
-        (asked, asked as u64),
-        "a call is repeated"
-    );
     for worker in &mut workers {
         drain(worker);
     }
     servers.cutting.stop_cutting();
-    let spent = spent(&shared);
-    assert_eq!((spent.calls, spent.uncertain), (asked as u64, 0));
+    assert_same(&shared, &server, &local);
     servers.assert_nothing_is_left(&shared);
     for process in workers.iter().chain([&coordinating]) {
         assert_no_session_is_left(process.id());
@@ -182,14 +185,17 @@ enum Fault {
     KillCoordinator,
     RestartPostgres,
     CrashPostgres,
+    CrashTemporal,
 }
 
-const ALL_FAULTS: [Fault; 5] = [
+/// The last one needs Temporal.
+const ALL_FAULTS: [Fault; 6] = [
     Fault::KillWorker,
     Fault::SuspendWorker,
     Fault::KillCoordinator,
     Fault::RestartPostgres,
     Fault::CrashPostgres,
+    Fault::CrashTemporal,
 ];
 
 /// Seconds of a lease where processes are killed.
@@ -203,6 +209,8 @@ struct Processes<'a> {
     workers: Vec<Child>,
     /// Numbers of suspended workers, and when they are continued.
     suspended: Vec<(usize, Instant)>,
+    /// What processes had started when they were killed or suspended: their sessions.
+    started: Vec<Process>,
 }
 
 impl<'a> Processes<'a> {
@@ -212,10 +220,9 @@ impl<'a> Processes<'a> {
             fixture,
             servers,
             coordinator: coordinator(fixture, profile).spawn().unwrap(),
-            workers: (0..WORKERS)
-                .map(|_| worker(fixture, profile).spawn().unwrap())
-                .collect(),
+            workers: start_workers(fixture, profile, WORKERS),
             suspended: Vec::new(),
+            started: Vec::new(),
         }
     }
 
@@ -226,23 +233,31 @@ impl<'a> Processes<'a> {
         match fault {
             Fault::KillWorker => {
                 self.suspended.retain(|(other, _)| *other != number);
+                self.started.extend(descendants(&self.workers[number]));
                 signal(&self.workers[number], Signal::KILL);
                 self.workers[number].wait().unwrap();
                 self.workers[number] = worker(fixture, profile).spawn().unwrap();
             }
             Fault::SuspendWorker if is_suspended => {}
             Fault::SuspendWorker => {
+                self.started.extend(descendants(&self.workers[number]));
                 signal(&self.workers[number], Signal::STOP);
                 let until = Instant::now() + Duration::from_secs(u64::from(LEASE) + 2);
                 self.suspended.push((number, until));
             }
             Fault::KillCoordinator => {
+                self.started.extend(descendants(&self.coordinator));
                 signal(&self.coordinator, Signal::KILL);
                 self.coordinator.wait().unwrap();
                 self.coordinator = coordinator(fixture, profile).spawn().unwrap();
             }
             Fault::RestartPostgres => self.servers.postgres.restart(),
             Fault::CrashPostgres => self.servers.postgres.crash(),
+            Fault::CrashTemporal => {
+                if let Some(temporal) = &self.servers.temporal {
+                    temporal.crash();
+                }
+            }
         }
     }
 
@@ -262,6 +277,7 @@ impl<'a> Processes<'a> {
     /// Waits until the coordinator ends, while at most `count` faults happen; returns those that did.
     fn run(&mut self, count: u32, rng: &mut ChaCha8Rng) -> Vec<Fault> {
         let (since, mut met) = (Instant::now(), Vec::new());
+        let possible = ALL_FAULTS.len() - usize::from(self.servers.temporal.is_none());
         let mut next = Instant::now() + Duration::from_secs(3);
         loop {
             if let Some(status) = self.coordinator.try_wait().unwrap() {
@@ -272,7 +288,7 @@ impl<'a> Processes<'a> {
             assert!(since.elapsed() < MAX_RUN, "the run never ends; {met:?}");
             self.continue_suspended(false);
             if Instant::now() >= next && met.len() < count as usize {
-                let fault = ALL_FAULTS[rng.random_range(0..ALL_FAULTS.len())];
+                let fault = ALL_FAULTS[rng.random_range(0..possible)];
                 self.meet(fault, rng);
                 met.push(fault);
                 next = Instant::now() + Duration::from_millis(rng.random_range(500..3_000));
@@ -350,6 +366,7 @@ async fn random_faults_change_nothing() {
             assert_no_session_is_left(worker.id());
         }
         assert_no_session_is_left(processes.coordinator.id());
+        wait_for_end(&processes.started, Duration::from_secs(10));
         eprintln!(
             "{met:?}: {before} requests for {asked} calls, {spent:?}; {}",
             servers.describe()

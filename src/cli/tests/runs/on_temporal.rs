@@ -1,21 +1,25 @@
 //! A run on Temporal, PostgreSQL and S3 with three workers has the bytes of a local run. `just temporal` compiles it.
 
 use std::path::Path;
-use std::process::Child;
+use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use pybench_run::shared::Member;
 use pybench_run::{Journal, ObjectServer, Profile, TemporalServer};
-use pybench_testing::{s3, temporal};
+use pybench_testing::{ROOT, s3, temporal};
 
-use crate::kill::dataset;
+use crate::kill::dataset_of;
 use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
+use crate::support::pybench;
 use crate::workers::{
-    assert_nothing_is_left, coordinator, drain, local_run, profile, recipe, requests, worker,
+    LEASE, assert_nothing_is_left, assert_refused, assert_same, coordinator, drain, follow,
+    local_run, profile, recipe, start_stranger, start_workers,
 };
 
-/// Adds a bucket and a Temporal server to a profile; `false` if one of them cannot be installed.
-fn add_servers(profile: &Path) -> bool {
+/// Adds a bucket, and a Temporal server that has `window` activities of a run open, to a profile; `false` if one of them cannot be
+/// installed.
+fn add_servers(profile: &Path, window: u32, lease_seconds: u32) -> bool {
     let (Some(store), Some(temporal)) = (s3::server(), temporal::server()) else {
         return false;
     };
@@ -24,11 +28,8 @@ fn add_servers(profile: &Path) -> bool {
         prefix: "on-temporal".to_owned(),
         ..store
     });
-    settings.temporal = Some(TemporalServer {
-        // Less than there are units, so that several windows are offered.
-        window: 6,
-        ..temporal
-    });
+    settings.temporal = Some(TemporalServer { window, ..temporal });
+    settings.workers.lease_seconds = lease_seconds;
     std::fs::write(profile, toml::to_string(&settings).unwrap()).unwrap();
     true
 }
@@ -39,41 +40,76 @@ async fn three_workers_on_temporal_give_the_same_bytes() {
     let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
         return;
     };
-    if !add_servers(&profile) {
+    // Fewer than there are units, so that several windows are offered.
+    if !add_servers(&profile, 6, LEASE) {
         return;
     }
     let tasks = Arc::new(OnceLock::new());
     let server = expert_endpoint(tasks.clone(), Duration::from_millis(150)).await;
     let text = recipe(&openai(&server.base_url(), FREE), "");
-    let (expected, asked) = local_run(&server, &tasks, &text).await;
+    let local = local_run(&server, &tasks, &text).await;
 
     let shared = RunFixture::bare(&text);
-    let mut workers: Vec<Child> = (0..3)
-        .map(|_| worker(&shared, &profile).spawn().unwrap())
-        .collect();
+    let mut workers = start_workers(&shared, &profile, 3);
+    let stranger = start_stranger(settings.path(), &shared, &profile);
     let mut coordinating = coordinator(&shared, &profile).spawn().unwrap();
     let mut ended = 0_u64;
-    let status = loop {
-        if let Some(status) = coordinating.try_wait().unwrap() {
-            break status;
-        }
+    let status = follow(&mut coordinating, || {
         if shared.folder().join("tasks.jsonl").exists() {
             let journal = Journal::read_run(&shared.folder()).unwrap();
-            let members = pybench_run::shared::Member::all(&journal).unwrap();
+            let members = Member::all(&journal).unwrap();
             ended = ended.max(members.iter().map(|member| member.ended).sum::<u64>());
         }
-        std::thread::sleep(Duration::from_millis(100));
-    };
+    });
     assert!(status.success(), "{status}");
-    assert!(dataset(&shared) == expected, "another dataset");
-    assert_eq!(
-        (server.calls().len(), requests(&server)),
-        (asked, asked as u64),
-        "no call is repeated"
-    );
+    assert_same(&shared, &server, &local);
     assert!(ended > 0, "no worker did anything");
     for worker in &mut workers {
         drain(worker);
     }
+    assert_refused(stranger);
     assert_nothing_is_left(&shared);
+}
+
+/// `synthesize quickstart` or a worker of it, with its run folder in `runs`.
+fn quickstart(command: &str, runs: &Path) -> Command {
+    use std::os::unix::process::CommandExt;
+    let mut program = pybench(command);
+    program
+        .args(["--run", "quickstart", "--runs-dir"])
+        .arg(runs)
+        .current_dir(ROOT)
+        .env_remove("PYBENCH_ROOT")
+        .process_group(0);
+    program
+}
+
+#[test]
+#[ignore = "takes minutes; `just soak cluster` makes it"]
+fn the_quickstart_on_temporal_has_the_same_bytes() {
+    let settings = tempfile::tempdir().unwrap();
+    let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
+        return;
+    };
+    if !add_servers(&profile, 100, 60) {
+        return;
+    }
+    let [alone, shared] = ["alone", "shared"].map(|name| settings.path().join(name));
+    let local = quickstart("synthesize", &alone).status().unwrap();
+    assert!(local.success(), "{local}");
+    let mut workers: Vec<_> = (0..3)
+        .map(|_| {
+            let mut worker = quickstart("worker", &shared);
+            worker.args(["--slots", "2", "--idle-seconds", "3600"]);
+            worker.arg("--profile").arg(&profile).spawn().unwrap()
+        })
+        .collect();
+    let mut coordinator = quickstart("synthesize", &shared);
+    let status = coordinator.arg("--profile").arg(&profile).status().unwrap();
+    assert!(status.success(), "{status}");
+    for worker in &mut workers {
+        drain(worker);
+    }
+    let [expected, files] = [alone, shared].map(|runs| dataset_of(&runs.join("quickstart")));
+    assert!(!expected.is_empty() && files == expected, "another dataset");
 }

@@ -17,7 +17,7 @@ use crate::workers::{
 
 /// A process: number and start time, so that another process of the same number is told apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Process {
+pub(crate) struct Process {
     pid: u32,
     started: u64,
     parent: u32,
@@ -49,7 +49,7 @@ impl Process {
 }
 
 /// All processes below `root`.
-fn descendants(root: &Child) -> Vec<Process> {
+pub(crate) fn descendants(root: &Child) -> Vec<Process> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let mut children: HashMap<u32, Vec<Process>> = HashMap::new();
@@ -84,7 +84,8 @@ fn sessions(worker: &Child) -> Vec<Process> {
     }
 }
 
-fn wait_for_end(processes: &[Process], limit: Duration) {
+/// Checks that processes end within the time.
+pub(crate) fn wait_for_end(processes: &[Process], limit: Duration) {
     let since = Instant::now();
     while processes.iter().any(|process| process.is_alive()) {
         assert!(since.elapsed() < limit, "{processes:?}");

@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use pybench_run::{ExitCode, Journal, ObjectServer, Profile, WorkerSettings};
+use pybench_interpreter::environment::Environment;
+use pybench_run::{BucketStore, ExitCode, Journal, ObjectServer, Profile, Store, WorkerSettings};
 use pybench_testing::postgres;
+use pybench_types::task::SourceFile;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::kill::{dataset, dataset_of};
@@ -68,6 +70,46 @@ fn worker_of(mut command: Command, fixture: &RunFixture, profile: &Path) -> Comm
 
 pub(crate) fn worker(fixture: &RunFixture, profile: &Path) -> Command {
     worker_of(pybench("worker"), fixture, profile)
+}
+
+/// Starts workers, which may be before the run begins.
+pub(crate) fn start_workers(fixture: &RunFixture, profile: &Path, count: usize) -> Vec<Child> {
+    (0..count)
+        .map(|_| worker(fixture, profile).spawn().unwrap())
+        .collect()
+}
+
+/// Waits until the coordinator ends, and does something again and again meanwhile.
+pub(crate) fn follow(coordinating: &mut Child, mut meanwhile: impl FnMut()) -> ExitStatus {
+    loop {
+        if let Some(status) = coordinating.try_wait().unwrap() {
+            return status;
+        }
+        meanwhile();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Checks that a run which ended well has the dataset of a local run, and that each of its calls was asked once.
+pub(crate) fn assert_same(
+    fixture: &RunFixture,
+    server: &Endpoint,
+    (expected, asked): &(BTreeMap<PathBuf, Vec<u8>>, usize),
+) {
+    assert!(dataset(fixture) == *expected, "another dataset");
+    assert_eq!(
+        (server.calls().len(), requests(server)),
+        (*asked, *asked as u64),
+        "a call is repeated"
+    );
+    let journal = Journal::read_run(&fixture.folder()).unwrap();
+    let spent = journal.spent().unwrap();
+    assert_eq!((spent.calls, spent.uncertain), (*asked as u64, 0));
+}
+
+/// Whether `just soak cluster` runs the tests, which then take more time.
+pub(crate) fn is_soak() -> bool {
+    std::env::var_os("SOAK_SECONDS").is_some()
 }
 
 pub(crate) fn signal(child: &Child, signal: Signal) {
@@ -138,7 +180,7 @@ fn busy_workers(fixture: &RunFixture) -> usize {
 }
 
 /// Starts a worker of another version: a copy of the program with one more byte.
-fn start_stranger(settings: &Path, fixture: &RunFixture, profile: &Path) -> Child {
+pub(crate) fn start_stranger(settings: &Path, fixture: &RunFixture, profile: &Path) -> Child {
     // A child makes the copy, so that no file that is to be executed is open for writing here.
     let other = settings.join("pybench");
     let copied = Command::new("sh")
@@ -153,6 +195,18 @@ fn start_stranger(settings: &Path, fixture: &RunFixture, profile: &Path) -> Chil
     stranger.stderr(Stdio::piped()).spawn().unwrap()
 }
 
+/// Checks that a worker of another version has taken nothing, and has said why.
+pub(crate) fn assert_refused(stranger: Child) {
+    let output = stranger.wait_with_output().unwrap();
+    let code = output.status.code();
+    assert_eq!(code, Some(ExitCode::Conflict as i32), "{output:?}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        errors.contains("takes no units") && errors.contains("another version of pybench"),
+        "{errors}"
+    );
+}
+
 /// Three workers, of which one is drained, and a stranger that takes nothing. One run, because each takes long.
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_that_come_and_go_give_the_same_bytes() {
@@ -163,54 +217,27 @@ async fn workers_that_come_and_go_give_the_same_bytes() {
     let tasks = Arc::new(OnceLock::new());
     let server = expert_endpoint(tasks.clone(), Duration::from_millis(400)).await;
     let text = recipe(&openai(&server.base_url(), FREE), "");
-    let (expected, asked) = local_run(&server, &tasks, &text).await;
+    let local = local_run(&server, &tasks, &text).await;
 
     let shared = RunFixture::bare(&text);
-    // Workers may start before the run.
-    let mut workers: Vec<Child> = (0..3)
-        .map(|_| worker(&shared, &profile).spawn().unwrap())
-        .collect();
+    let mut workers = start_workers(&shared, &profile, 3);
     let stranger = start_stranger(settings.path(), &shared, &profile);
     let mut coordinating = coordinator(&shared, &profile).spawn().unwrap();
     let mut is_drained = false;
-    let status = loop {
-        if let Some(status) = coordinating.try_wait().unwrap() {
-            break status;
-        }
+    let status = follow(&mut coordinating, || {
         if !is_drained && requests(&server) >= 4 && busy_workers(&shared) > 0 {
             drain(&mut workers[0]);
             server.answer_after(Duration::ZERO);
             is_drained = true;
         }
-        std::thread::sleep(Duration::from_millis(50));
-    };
+    });
     assert!(status.success(), "{status}");
     assert!(is_drained, "the run was over before a worker was busy");
-    assert!(dataset(&shared) == expected, "another dataset");
-    assert_eq!(
-        (server.calls().len(), requests(&server)),
-        (asked, asked as u64),
-        "a call is repeated"
-    );
-    let spent = Journal::read_run(&shared.folder())
-        .unwrap()
-        .spent()
-        .unwrap();
-    assert_eq!((spent.calls, spent.uncertain), (asked as u64, 0));
+    assert_same(&shared, &server, &local);
     for worker in &mut workers[1..] {
         drain(worker);
     }
-    let output = stranger.wait_with_output().unwrap();
-    assert_eq!(
-        output.status.code(),
-        Some(ExitCode::Conflict as i32),
-        "{output:?}"
-    );
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        errors.contains("takes no units") && errors.contains("another version of pybench"),
-        "{errors}"
-    );
+    assert_refused(stranger);
     assert_nothing_is_left(&shared);
 }
 
@@ -280,6 +307,17 @@ async fn killed_and_stopped_workers_change_nothing() {
     );
 }
 
+/// What a run has spent and reserved, in millionths of a dollar; 0 before it begins.
+fn spent_so_far(fixture: &RunFixture) -> u64 {
+    match fixture.folder().join("tasks.jsonl").exists() {
+        true => {
+            let journal = Journal::read_run(&fixture.folder()).unwrap();
+            journal.spent().unwrap().micro_usd
+        }
+        false => 0,
+    }
+}
+
 /// The amount that a call requested and did not get, from the last message about the budget.
 fn wanted(output: &Output) -> u64 {
     let text = String::from_utf8_lossy(&output.stderr);
@@ -290,14 +328,19 @@ fn wanted(output: &Output) -> u64 {
     before.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
+/// Four workers; eight in the soak, at a slower endpoint.
 #[tokio::test(flavor = "multi_thread")]
-async fn four_workers_keep_the_budget() {
+async fn workers_keep_the_budget() {
+    let (count, delay) = match is_soak() {
+        true => (8, Duration::from_secs(2)),
+        false => (4, Duration::from_millis(300)),
+    };
     let settings = tempfile::tempdir().unwrap();
     let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
         return;
     };
     let tasks = Arc::new(OnceLock::new());
-    let server = expert_endpoint(tasks.clone(), Duration::from_millis(300)).await;
+    let server = expert_endpoint(tasks.clone(), delay).await;
     let text = |micro_usd: u64| {
         let budget = format!("[budget]\nusd = {}\n", micro_usd as f64 / 1e6);
         recipe(&openai(&server.base_url(), PRICED), &budget)
@@ -313,12 +356,17 @@ async fn four_workers_keep_the_budget() {
     // Half of the calls are affordable.
     let cap = reserved + asked as u64 * CALL / 2;
     let shared = RunFixture::bare(&text(cap));
-    let mut workers: Vec<Child> = (0..4)
-        .map(|_| worker(&shared, &profile).spawn().unwrap())
-        .collect();
+    let mut workers = start_workers(&shared, &profile, count);
     let mut command = coordinator(&shared, &profile);
     let coordinating = command.stderr(Stdio::piped()).spawn().unwrap();
-    let output = coordinating.wait_with_output().unwrap();
+    let waiting = std::thread::spawn(move || coordinating.wait_with_output().unwrap());
+    while !waiting.is_finished() {
+        // Reservations of calls in flight count too.
+        let spent = spent_so_far(&shared);
+        assert!(spent <= cap, "{spent} spent, {cap} allowed");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let output = waiting.join().unwrap();
     assert_eq!(
         output.status.code(),
         Some(ExitCode::Budget as i32),
@@ -417,13 +465,50 @@ async fn a_worker_without_the_run_folder_gives_the_same_bytes() {
         std::fs::read_dir(folder.join("files")).unwrap().count() > 0,
         "it read no input"
     );
-    is_read_from_its_bucket(&store, &expected);
+    is_read_from_its_bucket(&store, &expected, &shared.folder().join("files"));
+    files_are_crawled_from_the_bucket(&store);
 }
 
-/// Reads the run `t` with nothing but its address in the bucket.
-fn is_read_from_its_bucket(store: &ObjectServer, expected: &BTreeMap<PathBuf, Vec<u8>>) {
-    let nowhere = tempfile::tempdir().unwrap();
+/// The environment of a command that reads the bucket.
+fn bucket_variables(store: &ObjectServer) -> [(&'static str, String); 5] {
     let secret = std::fs::read_to_string(store.secret_key_file.as_ref().unwrap()).unwrap();
+    [
+        ("AWS_ENDPOINT_URL", store.endpoint.clone().unwrap()),
+        ("AWS_ALLOW_HTTP", "true".to_owned()),
+        ("AWS_REGION", "us-east-1".to_owned()),
+        ("AWS_ACCESS_KEY_ID", store.access_key.clone().unwrap()),
+        ("AWS_SECRET_ACCESS_KEY", secret.trim().to_owned()),
+    ]
+}
+
+/// Crawls files that a recipe names by their address in the bucket.
+fn files_are_crawled_from_the_bucket(store: &ObjectServer) {
+    let path = format!("path = 's3://{}/{}/inputs'", store.bucket, store.prefix);
+    let text = recipe("{ kind = 'expert' }", "").replace("path = 'files'", &path);
+    let fixture = RunFixture::bare(&text);
+    let inputs = BucketStore::new(store, "inputs").unwrap();
+    for file in std::fs::read_dir(fixture.path("files")).unwrap() {
+        let file = file.unwrap();
+        let name = file.file_name().into_string().unwrap();
+        inputs.put(&name, &file.path()).unwrap();
+    }
+    let cache = tempfile::tempdir().unwrap();
+    let mut crawl = fixture.program("crawl", &[]);
+    crawl.envs(bucket_variables(store));
+    let output = crawl.env("PYBENCH_CACHE", cache.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let files: Vec<SourceFile> = fixture.lines("files.jsonl");
+    assert_eq!(files.len(), 3, "{files:?}");
+}
+
+/// Reads the run `t` with nothing but its address in the bucket, and verifies it with the input files in `inputs`.
+fn is_read_from_its_bucket(
+    store: &ObjectServer,
+    expected: &BTreeMap<PathBuf, Vec<u8>>,
+    inputs: &Path,
+) {
+    let environment = Environment::find().unwrap().root;
+    let nowhere = tempfile::tempdir().unwrap();
     let url = format!("s3://{}/{}/t", store.bucket, store.prefix);
     let runs = format!("s3://{}/{}", store.bucket, store.prefix);
     let read = |arguments: &[&str]| {
@@ -432,11 +517,8 @@ fn is_read_from_its_bucket(store: &ObjectServer, expected: &BTreeMap<PathBuf, Ve
             .current_dir(nowhere.path())
             .env_remove("PYBENCH_ROOT")
             .env("PYBENCH_CACHE", nowhere.path().join("cache"))
-            .env("AWS_ENDPOINT_URL", store.endpoint.as_ref().unwrap())
-            .env("AWS_ALLOW_HTTP", "true")
-            .env("AWS_REGION", "us-east-1")
-            .env("AWS_ACCESS_KEY_ID", store.access_key.as_ref().unwrap())
-            .env("AWS_SECRET_ACCESS_KEY", secret.trim())
+            .env("PYBENCH_ENV", &environment)
+            .envs(bucket_variables(store))
             .output()
             .unwrap();
         assert!(output.status.success(), "{arguments:?}: {output:?}");
@@ -454,6 +536,9 @@ fn is_read_from_its_bucket(store: &ObjectServer, expected: &BTreeMap<PathBuf, Ve
     assert!(files.ends_with("copies") && std::fs::read_dir(&files).unwrap().count() > 0);
     let stats = read(&["stats", &url]);
     assert!(stats.starts_with("dataset "), "{stats}");
+    let inputs = inputs.to_str().unwrap();
+    let verified = read(&["verify", &url, "--sample", "0.3", "--files", inputs]);
+    assert!(verified.contains("digest of all rows: "), "{verified}");
     let packed = read(&["publish", &url]);
     assert!(packed.contains("Nothing was uploaded"), "{packed}");
 }

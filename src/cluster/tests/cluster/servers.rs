@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use pybench_cluster::{Cluster, Status};
 use pybench_run::{Journal, Profile};
-use pybench_testing::postgres;
+use pybench_testing::{postgres, s3};
 
 #[test]
 fn servers_start_and_end_and_keep_their_data() {
@@ -33,6 +33,17 @@ fn servers_start_and_end_and_keep_their_data() {
     let owner = std::fs::metadata(format!("/proc/{pid}")).unwrap().uid();
     assert_ne!(owner, 0, "PostgreSQL does not run as root");
 
+    assert_eq!(cluster.store().unwrap(), None);
+    let store = s3::programs().map(|weed| cluster.up_store(&weed, None).unwrap());
+    if let Some(server) = &store {
+        // A later `up` keeps it, with a path that a copy of the profile can have too.
+        cluster.up(&programs, None).unwrap();
+        let text = std::fs::read_to_string(&first.profile).unwrap();
+        assert!(text.contains("\"store.secret\""), "{text}");
+        let status = cluster.store().unwrap().unwrap();
+        assert_eq!((&status.server, &status.answer), (server, &Ok(())));
+    }
+
     // It does not answer without the password.
     let mut stranger = Profile::load(&first.profile).unwrap().postgres;
     stranger.password_file = Some(folder.join("wrong"));
@@ -50,6 +61,9 @@ fn servers_start_and_end_and_keep_their_data() {
 
     assert!(cluster.down(&programs, false).unwrap());
     assert!(!cluster.down(&programs, false).unwrap());
+    if store.is_some() {
+        assert!(cluster.store().unwrap().unwrap().answer.is_err());
+    }
     // What is left is at most an entry that its parent has not read.
     let left = std::fs::read(format!("/proc/{pid}/cmdline"));
     assert_eq!(left.unwrap_or_default(), b"");

@@ -2,11 +2,13 @@
 //!
 //! A thread of its own renews them, in PostgreSQL over a connection of its own: neither a stage that waits for a store nor a
 //! slow statement delays it. An attempt ends before its lease does, by a clock that also counts the time in which the process
-//! or the machine was suspended.
+//! or the machine was suspended. The guard of the sessions learns when that is, for a process that cannot end them itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+
+use pybench_interpreter::session_guard;
 
 use super::periodic::Periodic;
 use crate::boot_clock::since_boot;
@@ -24,6 +26,9 @@ const MAX_CHECK: Duration = Duration::from_millis(500);
 
 /// Deadline of a lease that another process has.
 const LOST: u64 = 0;
+
+/// Deadline of a lease whose attempt has ended.
+const ENDED: u64 = u64::MAX;
 
 /// Leases the units of one stage, and renews the leases until this is dropped.
 #[derive(Debug)]
@@ -49,7 +54,7 @@ struct Held {
     item: String,
     /// End of the lease by the clock of the journal, Unix time in seconds; `None` if there is nothing to give back.
     until: Mutex<Option<i64>>,
-    /// When the attempt ends unless the lease is renewed: milliseconds since the machine has started, or [`LOST`].
+    /// When the attempt ends unless the lease is renewed: milliseconds since the machine has started, or [`LOST`], or [`ENDED`].
     deadline: AtomicU64,
 }
 
@@ -113,6 +118,7 @@ impl Leases {
             deadline: AtomicU64::new(self.keeper.deadline(asked)),
         });
         self.keeper.held().push(Arc::downgrade(&held));
+        self.keeper.limit_sessions();
         Lease {
             keeper: self.keeper.clone(),
             offer,
@@ -149,6 +155,21 @@ impl Keeper {
                 tracing::warn!(stage, item, "cannot renew a lease: {error}");
             }
         }
+        self.limit_sessions();
+    }
+
+    /// Tells the guard of the sessions when the first lease ends that is not renewed: it ends them between the end of that
+    /// attempt and the end of the lease.
+    fn limit_sessions(&self) {
+        let first = {
+            let held = self.held();
+            let held = held.iter().filter_map(Weak::upgrade);
+            let deadlines = held.map(|lease| lease.deadline.load(Ordering::Acquire));
+            deadlines.filter(|at| ![LOST, ENDED].contains(at)).min()
+        };
+        let left = first.map(|at| at.saturating_sub(millis(since_boot())));
+        let margin = self.duration() / MARGIN / 2;
+        session_guard::limit(left.map(|left| Duration::from_millis(left) + margin));
     }
 
     fn renew(&self, lease: &Held) -> Result<(), RunError> {
@@ -226,12 +247,19 @@ impl Lease {
     /// The process no longer has the unit, or is about to record how it ended: there is nothing to give back.
     pub(super) fn end(&self) {
         *self.held.until() = None;
+        self.forget_deadline();
+    }
+
+    fn forget_deadline(&self) {
+        self.held.deadline.store(ENDED, Ordering::Release);
+        self.keeper.limit_sessions();
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         let until = self.held.until().take();
+        self.forget_deadline();
         if let Some(until) = until {
             self.keeper.release(&self.held.item, until);
         }

@@ -106,7 +106,7 @@ impl Delivery for MemoryDelivery {
         &self.item
     }
 
-    fn beat(&self, _steps: u64) {}
+    fn beat(&self, _turn: u64) {}
 
     async fn end(mut self: Box<Self>, end: DeliveryEnd) {
         self.end = end;

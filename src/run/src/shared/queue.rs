@@ -37,9 +37,9 @@ pub trait UnitQueue: Debug + Send + Sync {
 pub trait Delivery: Send + Sync {
     fn item(&self) -> &str;
 
-    /// Tells the queue that the unit is in work, and does not wait for it. `steps` is the number of steps of the unit in the
-    /// journal.
-    fn beat(&self, steps: u64);
+    /// Tells the queue that the unit is in work, and does not wait for it. `turn` is the number of turns that the attempt has
+    /// made.
+    fn beat(&self, turn: u64);
 
     /// Tells the queue how the attempt ended. If the queue cannot be told, it delivers the unit again after a while, and finds
     /// it ended.

@@ -232,7 +232,12 @@ impl Shared {
         }
         match self.lease_delivered(delivery.item())? {
             Ok(lease) => {
-                let end = self.attempt(lease, Some(delivery.as_ref())).await?;
+                let folder = self.folder.clone();
+                let end = self.attempt(lease, Some(delivery.as_ref())).await;
+                if let Some(turns) = folder.turns() {
+                    turns.forget(delivery.item());
+                }
+                let end = end?;
                 delivery.end(end.delivery()).await;
                 Ok(end)
             }
@@ -262,7 +267,8 @@ impl Shared {
                 tracing::warn!(stage, item, "an attempt is dropped: {reason}");
                 return Ok(AttemptEnd::Lost);
             }
-            error = self.tell(delivery, &item) => return Err(error),
+            // It never ends.
+            () = self.tell(delivery, &item) => return Ok(AttemptEnd::Lost),
             end = make_attempt(&self.options, self.stage.as_ref(), &item) => end,
         };
         let failure = match end {
@@ -327,17 +333,15 @@ impl Shared {
         }))
     }
 
-    /// Tells the queue again and again that a unit is in work; returns only if the journal cannot be read.
-    async fn tell(&self, delivery: Option<&dyn Delivery>, item: &str) -> RunError {
+    /// Tells the queue again and again that a unit is in work, and its turn.
+    async fn tell(&self, delivery: Option<&dyn Delivery>, item: &str) {
         let Some(delivery) = delivery else {
             return std::future::pending().await;
         };
         loop {
             tokio::time::sleep(self.options.lease / 3).await;
-            match self.folder.journal().count_events(item) {
-                Ok(steps) => delivery.beat(steps),
-                Err(error) => return error,
-            }
+            let turns = self.folder.turns();
+            delivery.beat(turns.map_or(0, |turns| turns.of(item)));
         }
     }
 

@@ -109,8 +109,9 @@ fn fetch(store: &BucketStore, object: &Object, part: &Path, to: &Path) -> Result
     for start in (done..object.size).step_by(PART) {
         let bytes = fetch_range(store, object, start)?;
         file.write_all(&bytes).map_err(wrap())?;
+        // A later process believes the length that it finds, also after a power cut.
+        file.sync_data().map_err(wrap())?;
     }
-    file.sync_all().map_err(wrap())?;
     if let Some(parent) = to.parent() {
         fs::create_dir_all(parent).map_err(wrap())?;
     }

@@ -108,8 +108,8 @@ async fn a_silent_process_loses_its_unit_and_one_that_beats_does_not() {
         "{silent:?}"
     );
     let beats = async {
-        for step in 0.. {
-            delivery.beat(step);
+        for turn in 0.. {
+            delivery.beat(turn);
             tokio::time::sleep(Duration::from_millis(400)).await;
         }
     };

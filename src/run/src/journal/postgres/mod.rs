@@ -52,6 +52,10 @@ const MAX_WAIT: Duration = Duration::from_secs(2);
 /// How long the clock of the server is not read again.
 const CLOCK_AGE: Duration = Duration::from_secs(10);
 
+/// How long a reading of that clock may take to be kept. After a longer one, such as that of a process that was suspended
+/// meanwhile, leases would end earlier than this process believes.
+const MAX_READING: Duration = Duration::from_millis(100);
+
 /// A connection to the schema of a run.
 pub(super) struct PostgresJournal {
     server: PostgresServer,
@@ -289,9 +293,11 @@ impl PostgresJournal {
             }
         }
         let read = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+        let asked = since_boot();
         let row = self.run_apart(async |link, _| link.one(read, &[]).await)?;
-        let millis = row.try_get(0)?;
-        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((millis, since_boot()));
+        let (millis, heard) = (row.try_get(0)?, since_boot());
+        let reading = (heard.saturating_sub(asked) <= MAX_READING).then_some((millis, heard));
+        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = reading;
         Ok(millis)
     }
 }
