@@ -227,6 +227,37 @@ async fn references_pass_and_wrong_programs_fail() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_best_constant_program_is_counted() {
+    let (root, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let Some(env) = env(folder.path()) else {
+        return;
+    };
+    let function = |name: &str, entry: &str, result: &str| {
+        let prompt = format!("def {entry}(x):\n");
+        let body = format!("    return {result}\n");
+        let inputs = [json!([[1], [2]]), json!([[3]])];
+        row(name, &prompt, entry, &body, inputs)
+    };
+    let rows = [
+        function("HumanEval/0", "is_small", "x < 3"),
+        function("HumanEval/1", "is_positive", "x > 0"),
+    ];
+    let rows = rows.concat();
+    fs::write(root.path().join("HumanEvalPlus.jsonl"), rows).unwrap();
+    // Only the last input tells the first function from one that is always true.
+    for (entry, plus, expected) in [(&HUMANEVAL, BASE, 2_u64), (&HUMANEVAL_PLUS, PLUS, 1)] {
+        let suite = suite(root.path(), entry, plus);
+        let audit = suite.audit(&env, &AuditOptions::default()).await.unwrap();
+        assert_eq!(audit.problems, []);
+        let (constant, total) = (&audit.json["constants"]["strict"], &audit.json["total"]);
+        assert!(constant.as_str().unwrap().contains("is_positive is_small"));
+        for score in ["strict", "upstream"] {
+            assert_eq!(total["constant"][score], expected, "{}", audit.summary);
+        }
+    }
+}
+
 #[test]
 fn numbers_that_json_or_floats_do_not_hold_are_tagged() {
     let text = r#"{"a": [12, -1234567890123456789, 0.1234567890123456789, 1e300, NaN], "b\"1234567890123456789": -Infinity}"#;
