@@ -31,7 +31,7 @@ use super::run::{AgentChoice, EvalRecipe, RESULTS, Setup, dry_run, run};
 use super::suite::{AuditOptions, Origin, Selection, Suite, SuiteEnv};
 use super::suites::pybench::upstream::Upstream;
 use super::suites::pybench::{self, PyBench, SUITE as PYBENCH};
-use super::suites::{Entry, Place, entry};
+use super::suites::{Entry, Place, SUITES, entry};
 use super::terminal;
 
 /// Label of the base model of a checkpoint.
@@ -77,11 +77,18 @@ pub enum Command {
     Export(ExportArgs),
 }
 
+/// What `--suite` takes.
+fn suite_help() -> String {
+    let names: Vec<&str> = SUITES.iter().map(|entry| entry.name).collect();
+    let names = names.join(", ");
+    format!("Benchmark: one of {names} [default: those of the recipe; audit: pybench]")
+}
+
 /// Options shared by `eval` and `eval audit`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct CommonArgs {
-    /// Benchmark: pybench, pybench-regenerated, wikitablequestions, da-dev, da-dev-verified, qrdata, m3tooleval, mint, humaneval, humaneval-plus, mbpp, mbpp-plus, gsm8k or mmlu [default: those of the recipe; audit: pybench]
-    #[arg(long, value_name = "NAME")]
+    /// Benchmark.
+    #[arg(long, value_name = "NAME", help = suite_help())]
     pub suite: Option<String>,
     /// PyBench checkout, or a folder that contains meta/task.json [default: the checkout that `fetch` made]
     #[arg(long, value_name = "DIR")]
