@@ -13,8 +13,14 @@ pub(crate) fn path(suite: &str) -> PathBuf {
     PathBuf::from(format!("docs/suite-audits/{suite}.md"))
 }
 
-/// The page. It depends only on the benchmark and the scores.
-pub(crate) fn render(suite: &str, origin: &Origin, audit: &SuiteAudit) -> String {
+/// The page. It depends only on the benchmark and the scores: paths below `checkouts`, where the files of the benchmark may
+/// be on this machine, are relative.
+pub(crate) fn render(
+    suite: &str,
+    origin: &Origin,
+    audit: &SuiteAudit,
+    checkouts: &[PathBuf],
+) -> String {
     let SuiteAudit {
         summary,
         markdown,
@@ -32,7 +38,10 @@ pub(crate) fn render(suite: &str, origin: &Origin, audit: &SuiteAudit) -> String
         let _ = writeln!(text, "\n{} tasks fail the audit:\n", problems.len());
     }
     for (task, problem) in problems.iter().take(MAX_LISTED) {
-        let problem = problem.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut problem = problem.split_whitespace().collect::<Vec<_>>().join(" ");
+        for folder in checkouts {
+            problem = problem.replace(&format!("{}/", folder.display()), "");
+        }
         let _ = writeln!(text, "- {task}: {problem}");
     }
     if problems.len() > MAX_LISTED {
@@ -63,7 +72,7 @@ mod tests {
             summary: "Set: 3 of 3 references pass.".into(),
             problems: Vec::new(),
         };
-        let page = render("set", &ORIGIN, &audit);
+        let page = render("set", &ORIGIN, &audit, &[]);
         for part in [
             "# Audit of set\n",
             "https://example.org/set.git, 0123abc (license: MIT)",
@@ -73,11 +82,11 @@ mod tests {
         }
         assert!(page.ends_with("| 3 |\n"), "{page}");
         audit.problems = (0..60)
-            .map(|n| (format!("t{n}"), "two\nlines".into()))
+            .map(|n| (format!("t{n}"), "/here/set/a.csv:\nno file".into()))
             .collect();
-        let page = render("set", &ORIGIN, &audit);
+        let page = render("set", &ORIGIN, &audit, &["/here/set".into()]);
         assert!(
-            page.contains("\n60 tasks fail the audit:\n\n- t0: two lines\n"),
+            page.contains("\n60 tasks fail the audit:\n\n- t0: a.csv: no file\n"),
             "{page}"
         );
         assert_eq!(page.matches("\n- t").count(), MAX_LISTED);

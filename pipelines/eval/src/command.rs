@@ -415,7 +415,10 @@ async fn run_audit(args: &AuditArgs, process: &Process) -> Result<(), RunError> 
         write_file(path, &format!("{}\n\n{}", audit.summary, audit.markdown))?;
     }
     if args.write {
-        let page = audit_page::render(suite.name(), suite.origin(), &audit);
+        let fetched = suite.origin().checkout_dir(&default_cache_dir());
+        let checkouts = own_checkout(suite.name()).into_iter().chain([fetched]);
+        let checkouts: Vec<PathBuf> = checkouts.collect();
+        let page = audit_page::render(suite.name(), suite.origin(), &audit, &checkouts);
         let root = project_root(Path::new(".")).unwrap_or_default();
         write_file(&root.join(audit_page::path(suite.name())), &page)?;
     }
