@@ -115,7 +115,7 @@ mod tests {
     fn every_known_benchmark_has_a_rule() {
         for suite in &KNOWN_SUITES {
             let name = suite.name.replace('-', "");
-            let lists = [&BENCHMARKS[..], &WITH_TRAINING];
+            let lists = [&BENCHMARKS[..], &WITH_TRAINING[..]];
             let is_listed = lists.iter().any(|list| list.contains(&name.as_str()));
             assert!(is_listed, "{}", suite.name);
         }
