@@ -268,16 +268,21 @@ async fn fetch_missing(args: &RunArgs, recipe: &EvalRecipe, root: &Path) -> Resu
         let entry = entry(name).map_err(RunError::BadInput)?;
         let task_path = args.task_path.as_deref();
         let is_here = open_suite(entry, &args.common, task_path, Some(root)).is_ok();
-        let is_named = match entry.origin.cache == pybench::ORIGIN.cache {
-            true => args.common.pybench.is_some(),
-            false => own_checkout(name).is_some(),
-        };
+        let is_named = named_folder(&args.common, name, entry.origin).is_some();
         if !is_here && !is_named {
             let folder = entry.origin.checkout_dir(&default_cache_dir());
             download(entry.origin, entry.origin.repository, &folder).await?;
         }
     }
     Ok(())
+}
+
+/// The folder with the files of a benchmark that the user named.
+fn named_folder(common: &CommonArgs, name: &str, origin: &Origin) -> Option<PathBuf> {
+    match origin.cache == pybench::ORIGIN.cache {
+        true => common.pybench.clone(),
+        false => own_checkout(name),
+    }
 }
 
 /// Prints the inputs that upstream's repository lacks.
@@ -415,10 +420,12 @@ async fn run_audit(args: &AuditArgs, process: &Process) -> Result<(), RunError> 
         write_file(path, &format!("{}\n\n{}", audit.summary, audit.markdown))?;
     }
     if args.write {
-        let fetched = suite.origin().checkout_dir(&default_cache_dir());
-        let checkouts = own_checkout(suite.name()).into_iter().chain([fetched]);
-        let checkouts: Vec<PathBuf> = checkouts.collect();
-        let page = audit_page::render(suite.name(), suite.origin(), &audit, &checkouts);
+        let named = named_folder(&args.common, suite.name(), suite.origin());
+        let checkout = audit_page::Checkout {
+            is_verified: named.is_none(),
+            folder: named.unwrap_or_else(|| suite.origin().checkout_dir(&default_cache_dir())),
+        };
+        let page = audit_page::render(suite.name(), suite.origin(), &audit, &checkout);
         let root = project_root(Path::new(".")).unwrap_or_default();
         write_file(&root.join(audit_page::path(suite.name())), &page)?;
     }
