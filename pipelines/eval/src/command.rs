@@ -285,7 +285,7 @@ fn named_folder(common: &CommonArgs, name: &str, origin: &Origin) -> Option<Path
     }
 }
 
-/// Prints the inputs that upstream's repository lacks.
+/// Prints the inputs that the checkout lacks.
 fn print_missing(folder: &Path) -> Result<(), RunError> {
     let suite = PyBench::new(Upstream::open(folder)?)?;
     for (path, tasks) in suite.missing() {

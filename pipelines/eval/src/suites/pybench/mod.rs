@@ -46,7 +46,7 @@ pub const ENTRY: Entry = Entry {
     open: |place| Ok(Arc::new(PyBench::find(place)?)),
 };
 
-/// Name of the suite of tasks whose inputs upstream lacks, with inputs that are made here.
+/// Name of the suite of tasks for whose own inputs there are no checks, with inputs that are made here.
 pub const REGENERATED: &str = "pybench-regenerated";
 
 /// The tasks with made inputs in the list of suites.
