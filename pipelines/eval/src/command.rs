@@ -34,7 +34,7 @@ use super::run::{AgentChoice, EvalRecipe, RESULTS, Setup, dry_run, run};
 use super::suite::{AuditOptions, Origin, Selection, Suite, SuiteEnv};
 use super::suites::pybench::upstream::Upstream;
 use super::suites::pybench::{self, PyBench, SUITE as PYBENCH};
-use super::suites::{Entry, Place, entry};
+use super::suites::{Entry, Place, SUITES, entry};
 use super::terminal;
 
 /// Label of the base model of a checkpoint.
@@ -80,11 +80,18 @@ pub enum Command {
     Export(ExportArgs),
 }
 
+/// What `--suite` takes.
+fn suite_help() -> String {
+    let names: Vec<&str> = SUITES.iter().map(|entry| entry.name).collect();
+    let names = names.join(", ");
+    format!("Benchmark: one of {names} [default: those of the recipe; audit: pybench]")
+}
+
 /// Options shared by `eval` and `eval audit`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct CommonArgs {
-    /// Benchmark: pybench, pybench-regenerated, wikitablequestions, da-dev, da-dev-verified, qrdata, m3tooleval, mint, humaneval, humaneval-plus, mbpp, mbpp-plus, gsm8k or mmlu [default: those of the recipe; audit: pybench]
-    #[arg(long, value_name = "NAME")]
+    /// Benchmark.
+    #[arg(long, value_name = "NAME", help = suite_help())]
     pub suite: Option<String>,
     /// PyBench checkout, or a folder that contains meta/task.json [default: the checkout that `fetch` made]
     #[arg(long, value_name = "DIR")]
@@ -264,10 +271,7 @@ async fn fetch_missing(args: &RunArgs, recipe: &EvalRecipe, root: &Path) -> Resu
         let entry = entry(name).map_err(RunError::BadInput)?;
         let task_path = args.task_path.as_deref();
         let is_here = open_suite(entry, &args.common, task_path, Some(root)).is_ok();
-        let is_named = match entry.origin.cache == pybench::ORIGIN.cache {
-            true => args.common.pybench.is_some(),
-            false => own_checkout(name).is_some(),
-        };
+        let is_named = named_folder(&args.common, name, entry.origin).is_some();
         if !is_here && !is_named {
             let folder = entry.origin.checkout_dir(&default_cache_dir());
             download(entry.origin, entry.origin.repository, &folder).await?;
@@ -276,7 +280,15 @@ async fn fetch_missing(args: &RunArgs, recipe: &EvalRecipe, root: &Path) -> Resu
     Ok(())
 }
 
-/// Prints the inputs that upstream's repository lacks.
+/// The folder with the files of a benchmark that the user named.
+fn named_folder(common: &CommonArgs, name: &str, origin: &Origin) -> Option<PathBuf> {
+    match origin.cache == pybench::ORIGIN.cache {
+        true => common.pybench.clone(),
+        false => own_checkout(name),
+    }
+}
+
+/// Prints the inputs that the checkout lacks.
 fn print_missing(folder: &Path) -> Result<(), RunError> {
     let suite = PyBench::new(Upstream::open(folder)?)?;
     for (path, tasks) in suite.missing() {
@@ -412,7 +424,12 @@ async fn run_audit(args: &AuditArgs, process: &Process) -> Result<(), RunError> 
         write_file(path, &format!("{}\n\n{}", audit.summary, audit.markdown))?;
     }
     if args.write {
-        let page = audit_page::render(suite.name(), suite.origin(), &audit);
+        let named = named_folder(&args.common, suite.name(), suite.origin());
+        let checkout = audit_page::Checkout {
+            is_verified: named.is_none(),
+            folder: named.unwrap_or_else(|| suite.origin().checkout_dir(&default_cache_dir())),
+        };
+        let page = audit_page::render(suite.name(), suite.origin(), &audit, &checkout);
         let root = project_root(Path::new(".")).unwrap_or_default();
         write_file(&root.join(audit_page::path(suite.name())), &page)?;
     }

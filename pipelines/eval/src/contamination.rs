@@ -23,7 +23,8 @@ use crate::record::{Attempt, Evaluation, task_order};
 use crate::stats::{AgentSummary, summarize};
 
 /// A suite whose tasks are some of another one's, under the same names.
-const SUBSETS: [(&str, &str); 3] = [
+const SUBSETS: [(&str, &str); 4] = [
+    ("pybench-regenerated", "pybench"),
     ("da-dev-verified", "da-dev"),
     ("humaneval-plus", "humaneval"),
     ("mbpp-plus", "mbpp"),

@@ -281,3 +281,12 @@ fn a_dataset_that_is_not_there_is_refused() {
         "{error}"
     );
 }
+
+/// Datasets are compared with every benchmark that `eval` has.
+#[test]
+fn every_benchmark_has_fingerprints() {
+    for entry in crate::suites::SUITES {
+        assert!(fingerprinted(entry.name).is_some(), "{}", entry.name);
+    }
+    assert_eq!(fingerprinted("library"), None);
+}

@@ -8,7 +8,8 @@ use crate::stats::{OverSuites, SuitesMean};
 
 /// What the mean is, for readers.
 const ABOUT: &str = "The macro average gives each suite the same weight. Its interval is computed from those of the suites \
-                     over tasks. An agent without a value on one of the suites has none.";
+                     over tasks. An agent without a value on one of the suites has none. The suite pybench-regenerated does \
+                     not count.";
 
 /// The cells of an agent: its rate on each suite, then the mean.
 fn cells(mean: &SuitesMean) -> Vec<String> {

@@ -177,10 +177,11 @@ impl<E: AnswerExecutor> ExecutedAnswers<E> {
         Ok(scores)
     }
 
-    /// Executes the answers of the audit, and audits the scores.
+    /// Executes the answers of the audit, and audits the scores. A task whose reference solution does not run is in the
+    /// result.
     ///
     /// # Errors
-    /// As [`crate::suite::Suite::audit`]; a failure of an answer, such as a reference solution that does not run.
+    /// As [`crate::suite::Suite::audit`]; a failure of the sandbox.
     pub(super) async fn audit(
         &self,
         env: &SuiteEnv,
@@ -191,14 +192,23 @@ impl<E: AnswerExecutor> ExecutedAnswers<E> {
         let wanted = wanted.filter_map(|(task, replies)| {
             self.to_execute(&task, replies.iter().map(String::as_str))
         });
-        let failures = self.add_verdicts(env, executor, wanted.collect()).await?;
-        match failures.into_values().next() {
-            Some(failure) if failure.kind == FailureKind::Item => {
-                Err(RunError::BadInput(failure.to_string()))
+        let wanted: Vec<_> = wanted.collect();
+        let names: Vec<String> = wanted.iter().map(|one| one.name.clone()).collect();
+        let mut broken = BTreeMap::new();
+        for (at, failure) in self.add_verdicts(env, executor, wanted).await? {
+            if failure.kind != FailureKind::Item {
+                return Err(RunError::Internal(failure.to_string()));
             }
-            Some(failure) => Err(RunError::Internal(failure.to_string())),
-            None => self.answers.audit(env, options).await,
+            broken.insert(names[at].clone(), failure.detail);
         }
+        let mut audit = self.answers.audit(env, options).await?;
+        // What else is wrong with these tasks follows from it.
+        audit
+            .problems
+            .retain(|(task, _)| !broken.contains_key(task));
+        audit.problems.extend(broken);
+        audit.json["problems"] = json!(audit.problems);
+        Ok(audit)
     }
 }
 

@@ -98,3 +98,22 @@ pub fn entry(name: &str) -> Result<&'static Entry, String> {
         format!("`{name}` is not a suite: use one of {}", names.join(", "))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lists that are written by hand have every benchmark.
+    #[test]
+    fn every_benchmark_is_in_the_documents_and_audited() {
+        let documents = include_str!("../../../../docs/suites.md");
+        let recipes = include_str!("../../../../justfile");
+        let audited = recipes.lines().find(|line| line.contains("|| set -- "));
+        let audited: Vec<&str> = audited.unwrap().split([' ', ';']).collect();
+        for Entry { name, .. } in SUITES {
+            assert!(documents.contains(&format!("`{name}`")), "{name}");
+            let is_audited = audited.contains(name) || *name == pybench::SUITE;
+            assert!(is_audited, "{name} is not in `just audit-suites`");
+        }
+    }
+}

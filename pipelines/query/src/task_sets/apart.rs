@@ -107,7 +107,19 @@ pub(super) fn row_problem(row: &Row) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use pybench_datasets::decontaminate::fingerprints::KNOWN_SUITES;
+
     use super::*;
+
+    #[test]
+    fn every_known_benchmark_has_a_rule() {
+        for suite in &KNOWN_SUITES {
+            let name = suite.name.replace('-', "");
+            let lists = [&BENCHMARKS[..], &WITH_TRAINING[..]];
+            let is_listed = lists.iter().any(|list| list.contains(&name.as_str()));
+            assert!(is_listed, "{}", suite.name);
+        }
+    }
 
     #[test]
     fn evaluation_splits_are_refused() {

@@ -89,6 +89,8 @@ def same(a, b):
     """Whether two expressions have the same value."""
     if a == b:
         return True
+    if a.is_Rational and b.is_Rational:
+        return False  # both are exact
     symbols = sorted(a.free_symbols | b.free_symbols, key=str)
     if not symbols:
         return near(numeric(a), numeric(b))

@@ -95,9 +95,11 @@ pub(super) fn audit(suite: &AnswerSuite, options: &AuditOptions) -> Result<Suite
         }
     }
     let total = rows.values().fold(AuditRow::default(), AuditRow::plus);
+    let scored = |question: &&dyn Question| question.upstream(&question.reference()).is_some();
+    let has_upstream = questions.iter().any(scored);
     let mut summary = references(suite, &total, &unscorable);
     if !options.quick {
-        summary += &wrong_answers(&total, &outside, &constants);
+        summary += &wrong_answers(&total, &outside, &constants, has_upstream);
     }
     Ok(SuiteAudit {
         json: serde_json::json!({
@@ -110,7 +112,7 @@ pub(super) fn audit(suite: &AnswerSuite, options: &AuditOptions) -> Result<Suite
             "answered_by_their_prompt": outside,
             "problems": problems,
         }),
-        markdown: markdown(&rows, &total),
+        markdown: markdown(&rows, &total, has_upstream),
         summary,
         problems,
     })
@@ -221,21 +223,38 @@ fn references(suite: &AnswerSuite, total: &AuditRow, unscorable: &[String]) -> S
     text + "."
 }
 
-fn wrong_answers(total: &AuditRow, outside: &[String], constants: &BestConstants) -> String {
-    let mut text = format!(
-        " Of {} answers of null agents, {} pass `strict` and {} `upstream`. Of {} wrong answers, {} and {}. The best \
-         constant answers found pass {} and {} tasks: {} and {}.",
-        total.nulls,
-        total.nulls_passing.strict,
-        total.nulls_passing.upstream,
-        total.mutants,
-        total.mutants_passing.strict,
-        total.mutants_passing.upstream,
-        total.constant.strict,
-        total.constant.upstream,
-        shown(&constants.strict),
-        shown(&constants.upstream),
-    );
+fn wrong_answers(
+    total: &AuditRow,
+    outside: &[String],
+    constants: &BestConstants,
+    has_upstream: bool,
+) -> String {
+    let mut text = match has_upstream {
+        true => format!(
+            " Of {} answers of null agents, {} pass `strict` and {} `upstream`. Of {} wrong answers, {} and {}. The best \
+             constant answers found pass {} and {} tasks: {} and {}.",
+            total.nulls,
+            total.nulls_passing.strict,
+            total.nulls_passing.upstream,
+            total.mutants,
+            total.mutants_passing.strict,
+            total.mutants_passing.upstream,
+            total.constant.strict,
+            total.constant.upstream,
+            shown(&constants.strict),
+            shown(&constants.upstream),
+        ),
+        false => format!(
+            " Of {} answers of null agents, {} pass `strict`. Of {} wrong answers, {}. The best constant answer found \
+             passes {} tasks: {}.",
+            total.nulls,
+            total.nulls_passing.strict,
+            total.mutants,
+            total.mutants_passing.strict,
+            total.constant.strict,
+            shown(&constants.strict),
+        ),
+    };
     if !outside.is_empty() {
         let _ = write!(
             text,
@@ -254,15 +273,23 @@ fn shown(reply: &str) -> String {
     }
 }
 
-fn markdown(rows: &BTreeMap<String, AuditRow>, total: &AuditRow) -> String {
-    let mut text = "Passed by `strict` / `upstream`:\n\n\
-        | category | tasks | reference | null agents | wrong answers | best constant |\n\
-        | --- | --- | --- | --- | --- | --- |\n"
-        .to_owned();
+fn markdown(rows: &BTreeMap<String, AuditRow>, total: &AuditRow, has_upstream: bool) -> String {
+    let scores = match has_upstream {
+        true => "`strict` / `upstream`",
+        false => "`strict`",
+    };
+    let mut text = format!(
+        "Passed by {scores}:\n\n\
+         | category | tasks | reference | null agents | wrong answers | best constant |\n\
+         | --- | --- | --- | --- | --- | --- |\n"
+    );
     let all = [("all".to_owned(), total.clone())];
     let rows = rows.iter().chain(all.iter().map(|(name, row)| (name, row)));
     for (name, row) in rows {
-        let both = |passed: Passed| format!("{} / {}", passed.strict, passed.upstream);
+        let both = |passed: Passed| match has_upstream {
+            true => format!("{} / {}", passed.strict, passed.upstream),
+            false => passed.strict.to_string(),
+        };
         let _ = writeln!(
             text,
             "| {name} | {} | {} | {} of {} | {} of {} | {} |",
@@ -276,4 +303,49 @@ fn markdown(rows: &BTreeMap<String, AuditRow>, total: &AuditRow) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_score_that_a_benchmark_lacks_is_not_shown() {
+        let passed = |strict: usize, upstream: usize| Passed { upstream, strict };
+        let total = AuditRow {
+            tasks: 3,
+            reference: passed(3, 2),
+            nulls: 12,
+            nulls_passing: passed(0, 1),
+            mutants: 9,
+            mutants_passing: passed(0, 4),
+            constant: passed(1, 2),
+        };
+        let constants = BestConstants {
+            upstream: "Answer: A".to_owned(),
+            strict: "Answer: B".to_owned(),
+        };
+        let rows = BTreeMap::from([("logic".to_owned(), total.clone())]);
+        let shown = |has_upstream: bool| {
+            let summary = wrong_answers(&total, &[], &constants, has_upstream);
+            summary + &markdown(&rows, &total, has_upstream)
+        };
+        let both = shown(true);
+        for part in [
+            " 0 pass `strict` and 1 `upstream`.",
+            "pass 1 and 2 tasks: `Answer: B` and `Answer: A`.",
+            "| logic | 3 | 3 / 2 | 0 / 1 of 12 | 0 / 4 of 9 | 1 / 2 |\n",
+        ] {
+            assert!(both.contains(part), "{part}: {both}");
+        }
+        let strict = shown(false);
+        for part in [
+            "answer found passes 1 tasks: `Answer: B`.",
+            "Passed by `strict`:\n\n| category |",
+            "| all | 3 | 3 | 0 of 12 | 0 of 9 | 1 |\n",
+        ] {
+            assert!(strict.contains(part), "{part}: {strict}");
+        }
+        assert!(!strict.contains("upstream"), "{strict}");
+    }
 }

@@ -139,7 +139,7 @@ impl EvalPlus {
             version: VERSION,
             category: Category::Software,
             questions,
-            constants: |_| Vec::new(),
+            constants: program::constants,
         };
         Ok(Self {
             executed: ExecutedAnswers {

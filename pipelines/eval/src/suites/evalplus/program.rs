@@ -1,5 +1,6 @@
 //! Programs in replies, and the questions that ask for them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::answers::Question;
@@ -13,6 +14,9 @@ const FENCE: &str = "```";
 /// A value that equals everything, which a comparison in the process of the program does not notice.
 const EQUAL_TO_ALL: &str = "class _Equal:\n    __hash__ = None\n    def __eq__(self, other): return True\n    \
                             def __abs__(self): return 0\n";
+
+/// What functions of benchmarks return often.
+const FREQUENT_VALUES: [&str; 7] = ["True", "False", "0", "1", "-1", "[]", "''"];
 
 /// A task with the verdicts on programs.
 pub(super) struct ProgramQuestion {
@@ -70,6 +74,21 @@ fn code(block: &str) -> &str {
 
 fn stated(program: &str) -> String {
     format!("{OPEN}\n{program}\n{CLOSE}")
+}
+
+/// Programs that define all functions of a benchmark; whatever they are called with, they return one value.
+pub(super) fn constants(questions: &[&dyn Question]) -> Vec<String> {
+    let described = questions.iter().map(|question| question.expected());
+    let names: BTreeSet<String> = described
+        .filter_map(|expected| Some(expected.split('`').nth(1)?.to_owned()))
+        .collect();
+    let names = names.into_iter().collect::<Vec<_>>().join(" ");
+    let program = |value: &&str| {
+        stated(&format!(
+            "def _constant(*args, **kwargs):\n    return {value}\nfor _name in \"{names}\".split():\n    globals()[_name] = _constant"
+        ))
+    };
+    FREQUENT_VALUES.iter().map(program).collect()
 }
 
 impl ProgramQuestion {

@@ -215,16 +215,48 @@ async fn references_pass_and_wrong_programs_fail() {
     let text = text.replace("return tuple(", "return tuple(unknown, ");
     fs::write(root.path().join("MbppPlus.jsonl"), text).unwrap();
     let suite = suite(root.path(), &MBPP, BASE);
-    let error = suite
-        .audit(&env, &AuditOptions::default())
-        .await
-        .err()
-        .unwrap();
-    let error = error.to_string();
+    let audit = suite.audit(&env, &AuditOptions::default()).await.unwrap();
+    let [(task, problem)] = &audit.problems[..] else {
+        panic!("{:?}", audit.problems)
+    };
+    assert_eq!(task, "Mbpp/2");
     assert!(
-        error.contains("the reference solution of Mbpp/2 does not run"),
-        "{error}"
+        problem.contains("the reference solution of Mbpp/2 does not run"),
+        "{problem}"
     );
+    let references = "2 of 3 references pass `strict`, 2 pass `upstream`";
+    assert!(audit.summary.contains(references), "{}", audit.summary);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_best_constant_program_is_counted() {
+    let (root, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let Some(env) = env(folder.path()) else {
+        return;
+    };
+    let function = |name: &str, entry: &str, result: &str| {
+        let prompt = format!("def {entry}(x):\n");
+        let body = format!("    return {result}\n");
+        let inputs = [json!([[1], [2]]), json!([[3]])];
+        row(name, &prompt, entry, &body, inputs)
+    };
+    let rows = [
+        function("HumanEval/0", "is_small", "x < 3"),
+        function("HumanEval/1", "is_positive", "x > 0"),
+    ];
+    let rows = rows.concat();
+    fs::write(root.path().join("HumanEvalPlus.jsonl"), rows).unwrap();
+    // Only the last input tells the first function from one that is always true.
+    for (entry, plus, expected) in [(&HUMANEVAL, BASE, 2_u64), (&HUMANEVAL_PLUS, PLUS, 1)] {
+        let suite = suite(root.path(), entry, plus);
+        let audit = suite.audit(&env, &AuditOptions::default()).await.unwrap();
+        assert_eq!(audit.problems, []);
+        let (constant, total) = (&audit.json["constants"]["strict"], &audit.json["total"]);
+        assert!(constant.as_str().unwrap().contains("is_positive is_small"));
+        for score in ["strict", "upstream"] {
+            assert_eq!(total["constant"][score], expected, "{}", audit.summary);
+        }
+    }
 }
 
 #[test]

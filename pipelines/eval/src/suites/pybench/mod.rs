@@ -46,7 +46,7 @@ pub const ENTRY: Entry = Entry {
     open: |place| Ok(Arc::new(PyBench::find(place)?)),
 };
 
-/// Name of the suite of tasks whose inputs upstream lacks, with inputs that are made here.
+/// Name of the suite of tasks for whose own inputs there are no checks, with inputs that are made here.
 pub const REGENERATED: &str = "pybench-regenerated";
 
 /// The tasks with made inputs in the list of suites.
@@ -117,7 +117,8 @@ impl PyBench {
     }
 
     /// Whether a task can be run: it is listed upstream, and its inputs are present and unchanged since the
-    /// task file was written. Tasks that need live web pages cannot run in a sandbox without a network.
+    /// task file was written. Tasks that need live web pages cannot run in a sandbox without a network. Tasks without a
+    /// check do not run even if their inputs are present: the tasks are the same with every checkout.
     pub fn availability(&self, spec: &TaskSpec) -> Availability {
         if self.upstream.row(spec.index).is_none() {
             return Availability::Unavailable(format!(
@@ -127,6 +128,9 @@ impl PyBench {
         }
         if let TaskStatus::Live(reason) = &spec.status {
             return Availability::Unavailable(format!("needs live web pages: {reason}"));
+        }
+        if let TaskStatus::Missing(reason) = &spec.status {
+            return Availability::Unavailable(reason.clone());
         }
         if spec.make.is_none() {
             let absent = spec
@@ -250,5 +254,26 @@ impl Suite for PyBench {
 
     async fn audit(&self, env: &SuiteEnv, options: &AuditOptions) -> Result<SuiteAudit, RunError> {
         audit::of_suite(self, env, options).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_without_a_check_is_not_run_even_if_its_input_is_there() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("meta")).unwrap();
+        let rows = r#"[{"index": "13", "category1": "c", "user": "Draw it.", "file_paths": [], "attachments": []}]"#;
+        std::fs::write(root.path().join("meta/task.json"), rows).unwrap();
+        std::fs::write(root.path().join("action.csv"), "a\n1\n").unwrap();
+        let suite = PyBench::new(Upstream::open(root.path()).unwrap()).unwrap();
+        assert!(suite.upstream.input("data/action.csv").is_some());
+        let found = suite.availability(&suite.specs[&13]);
+        let Availability::Unavailable(reason) = &found else {
+            panic!("{found:?}")
+        };
+        assert!(reason.contains("no check has been written"), "{reason}");
     }
 }

@@ -73,7 +73,7 @@ pub enum TaskStatus {
     Judge(String),
     /// It needs live web pages.
     Live(String),
-    /// Its inputs are not available.
+    /// No check has been written, because its inputs were not available.
     Missing(String),
 }
 
