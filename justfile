@@ -14,17 +14,14 @@ quiet_xet := `ls "${CARGO_TARGET_DIR:-target}"/debug/pybench-xet >/dev/null 2>&1
 pybench := "cargo run " + quiet + " -p pybench --"
 
 # Everything there is, as lint and test compile it: one selection, so that no library is compiled for two sets of features.
-# `cas` is Hugging Face's own store of chunks, for tests.
-all := '--workspace --features pybench-xet/cas'
-
-# The executor on Temporal, whose client nothing else is compiled with.
-temporal := all + ',pybench-temporal/sdk --test temporal'
+# `cas` is Hugging Face's own store of chunks, for tests. `temporal` is the executor on Temporal.
+all := '--workspace --features pybench-xet/cas,pybench/temporal'
 
 # The export to OpenTelemetry; the program has it only with this feature.
 otel := all + ',pybench/otel'
 
 # One test at a time, those that CI leaves out too.
-soak_cluster := "cargo test --quiet -p pybench --features temporal --test runs -- --nocapture --include-ignored --test-threads 1"
+soak_cluster := "cargo test --quiet " + all + " --test runs -- --nocapture --include-ignored --test-threads 1"
 
 attack := "cargo test --quiet -p pybench-interpreter-containers --test sessions attack"
 
@@ -160,7 +157,7 @@ parity: setup
 test *ARGS: (setup "tests") lint
     @: >"{{ skips }}"
     @cargo build {{ quiet_train }} {{ all }}
-    @[ -z "${PYBENCH_REQUIRE_ALL:-}" ] || { embedded/build build && PYBENCH_SKIPS="{{ skips }}" embedded/build test && PYBENCH_SKIPS="{{ skips }}" {{ just_executable() }} temporal; }
+    @[ -z "${PYBENCH_REQUIRE_ALL:-}" ] || { embedded/build build && PYBENCH_SKIPS="{{ skips }}" embedded/build test; }
     @PYBENCH_SKIPS="{{ skips }}" RUST_TEST_THREADS="${RUST_TEST_THREADS:-{{ test_threads }}}" {{ fuzz_for }}300 .ci/tests {{ all }} "$@"; ended=$?; pipelines/skips "{{ skips }}"; exit $ended
 
 # Formatting and clippy, warnings refused; module cycles; licenses and bans, where cargo-deny is installed.
@@ -173,12 +170,11 @@ lint:
     @cargo clippy {{ quiet_train }} {{ all }} --all-targets -- -D warnings
     @if command -v cargo-deny >/dev/null; then cargo deny --workspace --all-features --log-level error check licenses bans sources; fi
 
-# Check and test what distributes runs by Temporal, against a real server (docs/temporal.md). The whole program is compiled for two tests more, which CI leaves out.
+# Test what distributes runs by Temporal, against a real server (docs/temporal.md); `test` does the same.
 [group('check')]
-temporal *ARGS: setup
-    @cargo clippy --quiet {{ temporal }} -- -D warnings
-    @cargo test --quiet {{ temporal }} "$@"
-    @[ -n "${CI:-}" ] || [ $# -gt 0 ] || cargo test --quiet -p pybench --features temporal --test runs -- on_temporal random_faults_change_nothing
+temporal: setup
+    @cargo test --quiet {{ all }} --test temporal
+    @cargo test --quiet {{ all }} --test runs -- on_temporal
 
 # Check and test the export to OpenTelemetry, against a server that decodes it (docs/telemetry.md).
 [group('check')]
