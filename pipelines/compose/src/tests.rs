@@ -2,6 +2,7 @@
 
 mod first_look;
 mod less_precise;
+mod models;
 mod programs;
 mod several_files;
 mod several_numbers;
