@@ -25,6 +25,7 @@ pub mod note;
 mod office_file;
 mod operation;
 pub mod operations;
+mod partners;
 mod picture;
 mod plan;
 mod program;
@@ -45,11 +46,13 @@ pub use document::{Document, Tables};
 pub use frame::{Class, Frame, OtherTable};
 pub use graph::{Graph, GraphError, Step};
 pub use imprecise::imprecise;
+pub use inputs::Joined;
 pub use operation::{Operation, Order, Role};
+pub use partners::{Partner, TableKeys, partners};
 pub use picture::Picture;
 pub use plan::{Plan, PlanError};
 pub use sound::Sound;
-pub use task::{Made, TaskSeed, make, media_of};
+pub use task::{Made, TaskSeed, make, make_joined, media_of};
 pub use wording::is_wording;
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::compose::{Composed, compose_of};
 use crate::content::{Content, Medium};
 use crate::frame::{Class, Frame, records};
 use crate::graph::{GraphError, Step};
-use crate::inputs::{self, Inputs};
+use crate::inputs::{self, Inputs, Joined};
 use crate::note::note;
 use crate::operation::{Operation, Order, Role};
 use crate::plan::Plan;
@@ -95,16 +95,44 @@ pub fn make(
             media::draw(file, bytes, seed.renamed, &mut rng)
         }
     };
-    let Some(inputs) = inputs else {
-        return Ok(None);
-    };
+    match inputs {
+        Some(inputs) => make_over(inputs, seed, subcategory, &mut rng),
+        None => Ok(None),
+    }
+}
+
+/// As [`make`], of a task that joins other crawled tables to the file, a table.
+///
+/// # Errors
+/// [`GraphError::Unknown`], which a test excludes.
+pub fn make_joined(
+    file: &SourceFile,
+    bytes: &[u8],
+    joined: &[Joined<'_>],
+    seed: TaskSeed<'_>,
+    subcategory: impl Fn(&str) -> String,
+) -> Result<Option<Made>, GraphError> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed.seed);
+    match inputs::draw_joined((file, bytes), joined, seed.renamed, &mut rng) {
+        Some(inputs) => make_over(inputs, seed, subcategory, &mut rng),
+        None => Ok(None),
+    }
+}
+
+/// Makes a task over files; `None` if no draw gives a proven one.
+fn make_over(
+    inputs: Inputs,
+    seed: TaskSeed<'_>,
+    subcategory: impl Fn(&str) -> String,
+    rng: &mut ChaCha8Rng,
+) -> Result<Option<Made>, GraphError> {
     let is_program = asks_for_program(&inputs, seed.seed);
     let suits = |operation: &Operation| !is_program || program::suits(operation);
-    let drawn = (0..DRAWS).find_map(|_| compose_of(&inputs.frame, seed.avoided, &suits, &mut rng));
+    let drawn = (0..DRAWS).find_map(|_| compose_of(&inputs.frame, seed.avoided, &suits, rng));
     let Some(composed) = drawn else {
         return Ok(None);
     };
-    let made = write(&composed, inputs, seed, subcategory, &mut rng)?;
+    let made = write(&composed, inputs, seed, subcategory, rng)?;
     // All wordings of an operation may be avoided.
     Ok(made.filter(|made| seed.avoided.of_task(&made.task).is_none()))
 }

@@ -1,6 +1,7 @@
 //! Composes graphs over a table with every kind of column.
 
 mod first_look;
+mod joined_files;
 mod less_precise;
 mod models;
 mod programs;
