@@ -48,7 +48,7 @@ pub use graph::{Graph, GraphError, Step};
 pub use imprecise::imprecise;
 pub use inputs::Joined;
 pub use operation::{Operation, Order, Role};
-pub use partners::{Partner, TableKeys, partners};
+pub use partners::{MAX_TABLES, Partner, TableKeys, partners};
 pub use picture::Picture;
 pub use plan::{Plan, PlanError};
 pub use sound::Sound;

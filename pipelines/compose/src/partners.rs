@@ -8,8 +8,8 @@ use pybench_types::task::{ColumnKind, SourceFile};
 
 use crate::draw::quotable;
 
-/// Tables that are compared.
-const MAX_TABLES: usize = 400;
+/// Tables that are compared: the first ones.
+pub const MAX_TABLES: usize = 400;
 /// Columns of a table that are compared.
 const MAX_KEYS: usize = 6;
 /// Different values of such a column.

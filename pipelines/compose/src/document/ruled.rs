@@ -40,11 +40,12 @@ pub(super) fn page(table: &Cells) -> Option<(String, usize)> {
         let letters = table.iter().map(|row| row[at].len()).max().unwrap_or(0);
         (letters as f64 * LETTER).ceil() as usize + 2 * PADDING
     };
-    let mut lefts = vec![LEFT];
+    let mut right = LEFT;
+    let mut lefts = vec![right];
     for at in 0..header.len() {
-        lefts.push(lefts[at] + width(at));
+        right += width(at);
+        lefts.push(right);
     }
-    let right = lefts[header.len()];
     let bottom = TOP - ROW * table.len();
     let across = (0..=table.len()).map(|row| {
         let y = TOP - ROW * row;

@@ -181,7 +181,7 @@ fn compose(
             true => joinable.others(tables, file, &drawn, &fixtures.store)?,
             false => Vec::new(),
         };
-        let made = pairs::make((file, &bytes), &others, seed, subcategory);
+        let made = pairs::make((file, bytes.as_slice()), &others, seed, subcategory);
         let made = made.map_err(|error| RunError::Internal(error.to_string()))?;
         if let Some(Made { task, files }) = made {
             for bytes in files {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use pybench_compose::{GraphError, Joined, Made, Partner, TableKeys, TaskSeed};
+use pybench_compose::{GraphError, Joined, MAX_TABLES, Made, Partner, TableKeys, TaskSeed};
 use pybench_run::{ContentStore, RunError};
 use pybench_types::id::Digest;
 use pybench_types::task::SourceFile;
@@ -37,7 +37,8 @@ impl Pairs {
         store: &ContentStore,
         is_apart: impl Fn(&SourceFile) -> bool,
     ) -> Self {
-        let keys = tables.iter().map(|file| match store.get(&file.id) {
+        let compared = tables.iter().take(MAX_TABLES);
+        let keys = compared.map(|file| match store.get(&file.id) {
             Ok(bytes) => TableKeys::read(file, &bytes),
             Err(_) => TableKeys::default(),
         });
