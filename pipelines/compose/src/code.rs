@@ -197,9 +197,11 @@ pub fn solution(
         true => format!("import numpy as np\n{look}"),
         false => look,
     };
-    let check = job
-        .output
-        .map(|path| check(path, style.idiom, job.medium()));
+    let ending = job.graph.ending().map(Step::operation).transpose()?;
+    let check = job.output.map(|path| match ending {
+        Some(ending) if ending.is_model() => check_model(path),
+        _ => check(path, style.idiom, job.medium()),
+    });
     Ok(Solution {
         raw: None,
         look,
@@ -525,6 +527,7 @@ fn last_lines(operation: &Operation, job: &Job<'_>, style: &Style) -> String {
         (Role::Answer, _) if operation.is_several_numbers() => PRINT_NUMBERS.to_owned(),
         (Role::Answer, _) => PRINT_ANSWER.to_owned(),
         _ if operation.input != Medium::Table => seen(operation.input, style.source),
+        _ if operation.is_model() => "print(model)".to_owned(),
         (_, Idiom::Plain) => format!("print(len({t}), \"rows saved\")"),
         _ if job.output.is_some_and(|path| path.ends_with(".png")) => "print(bars)".to_owned(),
         _ => format!("print({t}.to_string(max_rows=8))"),
@@ -584,6 +587,21 @@ fn triple(text: &str) -> String {
         true => python_string(text),
         false => format!("\"\"\"{text}\"\"\""),
     }
+}
+
+/// Reads a model back.
+fn check_model(path: &str) -> String {
+    let quoted = python_string(&format!("./{path}"));
+    let load = match path.rsplit_once('.') {
+        Some((_, "json")) => {
+            return format!(
+                "with open({quoted}, encoding=\"utf-8\") as file:\n    print(json.load(file))"
+            );
+        }
+        Some((_, "joblib")) => format!("saved = joblib.load({quoted})"),
+        _ => format!("with open({quoted}, \"rb\") as file:\n    saved = pickle.load(file)"),
+    };
+    format!("{load}\nprint(type(saved).__name__, \"with\", saved.n_features_in_, \"predictors\")")
 }
 
 fn check(path: &str, idiom: Idiom, medium: Medium) -> String {

@@ -90,7 +90,7 @@ pub(crate) fn compose_of(
     let mut chain = Chain::new(start, avoided, suits);
     let roles = match start.medium() {
         Medium::Table => roles(length, start.others.len(), rng),
-        medium => roles_on(medium, length, rng),
+        medium => roles_on(medium, read_share(start), length, rng),
     };
     for role in roles {
         chain.extend(role, rng);
@@ -131,18 +131,25 @@ fn roles(length: usize, others: usize, rng: &mut ChaCha8Rng) -> Vec<Role> {
     roles
 }
 
-/// The roles of the steps before the ending of a task on a text, a document, a picture or a sound: it is changed, and perhaps read
-/// into a table, on which the others work.
-fn roles_on(medium: Medium, length: usize, rng: &mut ChaCha8Rng) -> Vec<Role> {
-    let reads = rng.random_bool(match medium {
-        Medium::Text => READS_TEXT,
-        Medium::Document => READS_DOCUMENT,
+/// Share of the tasks on a content that read it into a table.
+fn read_share(start: &Frame) -> f64 {
+    match &start.content {
+        Content::Text(_) => READS_TEXT,
+        Content::Document(document) if document.has_text() => READS_DOCUMENT,
+        // It has tables only.
+        Content::Document(_) => 1.0,
         _ => READS,
-    });
+    }
+}
+
+/// The roles of the steps before the ending of a task on a text, a document, a picture or a sound: it is changed, and, in
+/// this share of the tasks, read into a table, on which the others work.
+fn roles_on(medium: Medium, share: f64, length: usize, rng: &mut ChaCha8Rng) -> Vec<Role> {
+    let reads = rng.random_bool(share);
     match (medium, reads) {
         (Medium::Document, false) => {
             let mut roles = vec![Role::Edit];
-            roles.extend(roles_on(Medium::Text, length.max(2) - 1, rng));
+            roles.extend(roles_on(Medium::Text, READS_TEXT, length.max(2) - 1, rng));
             return roles;
         }
         (_, false) => return vec![Role::Edit; length],

@@ -21,6 +21,8 @@ use crate::rename;
 const KEYS: std::ops::RangeInclusive<usize> = 3..=60;
 /// Rows of a table that is written in two parts.
 const DIVIDED: std::ops::RangeInclusive<usize> = 40..=4_000;
+/// Columns beside its key of another crawled table with invented names.
+const MAX_JOINED: usize = 5;
 /// Rows of a lookup table that is the first file of a task.
 const MIN_LOOKUP: usize = 10;
 
@@ -110,6 +112,79 @@ pub(crate) fn draw(
     desk.inputs()
 }
 
+/// Another crawled table of a task, and the columns by which it is joined.
+#[derive(Clone, Copy, Debug)]
+pub struct Joined<'a> {
+    pub file: &'a SourceFile,
+    pub bytes: &'a [u8],
+    /// The key in the first table.
+    pub key: &'a str,
+    /// The key in this one.
+    pub other_key: &'a str,
+}
+
+/// Draws the files of a task over crawled tables that share keys; `None` if they do not suit what was drawn. Keys whose
+/// names differ get one name, for which names have to be invented.
+pub(crate) fn draw_joined(
+    (file, bytes): (&SourceFile, &[u8]),
+    joined: &[Joined<'_>],
+    renamed: bool,
+    rng: &mut ChaCha8Rng,
+) -> Option<Inputs> {
+    let mut desk = Desk {
+        crawled: file,
+        inputs: Vec::new(),
+        messy: false,
+    };
+    if !renamed {
+        if joined.iter().any(|other| other.key != other.other_key) {
+            return None;
+        }
+        desk.keep(read(file.kind, bytes)?);
+        for other in joined {
+            desk.crawled = other.file;
+            desk.keep(read(other.file.kind, other.bytes)?);
+        }
+        return desk.inputs();
+    }
+    let mut keys: Vec<&str> = Vec::new();
+    for other in joined {
+        if !keys.contains(&other.key) {
+            keys.push(other.key);
+        }
+    }
+    let first = crawled_frame(file, bytes)?;
+    let (first, names) = rename::renamed_with_keys(&first, &keys, first.data.width(), rng)?;
+    desk.write(&first.data, &rename::file_stem(rng), rng)?;
+    for other in joined {
+        let at = keys.iter().position(|key| *key == other.key)?;
+        let table = crawled_frame(other.file, other.bytes)?;
+        let (table, _) = rename::renamed_with_keys(&table, &[other.other_key], MAX_JOINED, rng)?;
+        desk.crawled = other.file;
+        let table = with_key_name(&table.data, names.get(at)?)?;
+        desk.write(&table, &rename::file_stem(rng), rng)?;
+    }
+    desk.inputs()
+}
+
+/// A crawled table, whose names are to be invented.
+fn crawled_frame(file: &SourceFile, bytes: &[u8]) -> Option<Frame> {
+    let (data, _) = pybench_profile::frame(file.kind, bytes)?;
+    Some(Frame::new(data))
+}
+
+/// A table with another name for its first column; `None` if another column has it.
+fn with_key_name(data: &DataFrame, name: &str) -> Option<DataFrame> {
+    let mut columns = data.columns().to_vec();
+    let (key, others) = columns.split_first_mut()?;
+    let is_taken = |other: &Column| other.name().to_lowercase() == name.to_lowercase();
+    if others.iter().any(is_taken) {
+        return None;
+    }
+    *key = key.clone().with_name(name.into());
+    DataFrame::new(data.height(), columns).ok()
+}
+
 /// What tells the names of two parts apart.
 const PART_NAMES: [(&str, &str); 6] = [
     ("_1", "_2"),
@@ -135,6 +210,7 @@ struct Input {
 
 /// Collects the files of a task.
 struct Desk<'a> {
+    /// What the next file is, or is made of.
     crawled: &'a SourceFile,
     inputs: Vec<Input>,
     /// Whether the first file that is written is a messy one.

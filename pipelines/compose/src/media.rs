@@ -1,9 +1,9 @@
 //! The file of a task on a text, a document, a picture or a sound: the crawled one as it is, or a new one that is made
 //! from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
-use pybench_profile::Block;
+use pybench_profile::{Block, Cells};
 use pybench_types::id::Digest;
 use pybench_types::task::{FileKind, Profile, SourceFile, TaskFile};
 use rand::RngExt;
@@ -30,6 +30,12 @@ const MAX_SECONDS: f64 = 12.0;
 /// Bytes of the paragraphs of a document that is written.
 const EXCERPT: usize = 9_000;
 const MIN_EXCERPT: usize = 200;
+/// Share of the PDFs that have tables.
+const RULED: f64 = 0.5;
+/// Rows of such a table.
+const TABLE_ROWS: std::ops::RangeInclusive<usize> = 14..=32;
+/// Letters of a name in it.
+const MAX_NAME: usize = 20;
 /// Characters of a text that tasks are composed over.
 const CHARACTERS: std::ops::RangeInclusive<u64> = 200..=100_000;
 /// Pixels on each side of a picture.
@@ -107,7 +113,7 @@ pub(crate) fn draw_document(
         }
     }
     // Names in tables are those of the crawled file.
-    let tables = match renamed {
+    let mut tables = match renamed {
         true => Tables::None,
         false => Tables::read(file.kind, bytes),
     };
@@ -115,16 +121,78 @@ pub(crate) fn draw_document(
     let kind = match (rng.random_range(0..5), &tables) {
         (_, Tables::Word(_)) => FileKind::Docx,
         (_, Tables::Page(_)) => FileKind::Html,
+        (_, Tables::Ruled(_)) => FileKind::Pdf,
         (0 | 1, Tables::None) if is_ascii => FileKind::Pdf,
         (2, Tables::None) => FileKind::Html,
         (_, Tables::None) => FileKind::Docx,
     };
+    if kind == FileKind::Pdf && rng.random_bool(RULED) {
+        let count = rng.random_range(1..=2);
+        tables = Tables::Ruled((0..count).map(|_| invented_table(rng)).collect());
+    }
     let bytes = document::written(kind, &blocks, tables.all(), rng)?;
     let read = Document::read(kind, &bytes)?;
     (read.tables == tables).then_some(())?;
     let words = |blocks: &[Block]| Document::text(blocks).replace('\n', " ");
-    (words(&read.blocks) == words(&blocks)).then_some(())?;
+    let (found, expected) = (words(&read.blocks), words(&blocks));
+    // Pages with tables come last.
+    let is_whole = found == expected || (!read.has_text() && found.starts_with(&expected));
+    is_whole.then_some(())?;
     written(file, (kind, bytes), renamed, rng)
+}
+
+/// A table with a name for each row, a category, and numbers, all invented.
+fn invented_table(rng: &mut ChaCha8Rng) -> Cells {
+    let mut taken = HashSet::new();
+    let mut header: Vec<String> = (0..2)
+        .map(|_| plain_name(&mut taken, rng, rename::column_name))
+        .collect();
+    let rows = rng.random_range(TABLE_ROWS);
+    let mut values = HashSet::new();
+    let mut names = |count: usize, rng: &mut ChaCha8Rng| -> Vec<String> {
+        (0..count)
+            .map(|_| plain_name(&mut values, rng, rename::category_name))
+            .collect()
+    };
+    let (labels, categories) = (names(rows, rng), names(4, rng));
+    let category = |at: usize, rng: &mut ChaCha8Rng| match categories.get(at) {
+        // Each occurs.
+        Some(category) => category.clone(),
+        None => categories.choose(rng).cloned().unwrap_or_default(),
+    };
+    let mut cells: Cells = labels
+        .into_iter()
+        .enumerate()
+        .map(|(at, label)| vec![label, category(at, rng)])
+        .collect();
+    for _ in 0..rng.random_range(1..=3) {
+        header.push(plain_name(&mut taken, rng, rename::column_name));
+        let most: i32 = *[50, 900, 20_000].choose(rng).unwrap_or(&900);
+        let is_whole = rng.random_bool(0.5);
+        for row in &mut cells {
+            let number = rng.random_range(-most / 10..=most);
+            row.push(match is_whole {
+                true => number.to_string(),
+                false => format!("{:.2}", f64::from(number) / 7.0),
+            });
+        }
+    }
+    cells.insert(0, header);
+    cells
+}
+
+/// A name in ASCII that is not too long and was not given yet.
+fn plain_name(
+    taken: &mut HashSet<String>,
+    rng: &mut ChaCha8Rng,
+    draw: fn(&mut ChaCha8Rng) -> String,
+) -> String {
+    loop {
+        let name = rename::unused(taken, rng, draw);
+        if name.is_ascii() && name.len() <= MAX_NAME {
+            return name;
+        }
+    }
 }
 
 /// Some paragraphs in a row, not too many; `None` if there are too few.
@@ -279,6 +347,40 @@ mod tests {
     use rand::SeedableRng;
 
     use super::*;
+
+    #[test]
+    fn a_document_gets_a_table_on_a_page_of_its_own() {
+        let text = "The quay was built of stone. It has two cranes.\n\n".repeat(20);
+        let file = SourceFile {
+            id: Digest::of_bytes(text.as_bytes()),
+            name: "quay.txt".into(),
+            size: text.len() as u64,
+            kind: FileKind::Txt,
+            origin: "quay.txt".into(),
+            license: None,
+            fetched: String::new(),
+            profile: pybench_profile::profile(FileKind::Txt, text.as_bytes()),
+        };
+        let draw = |seed: u64| {
+            let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+            draw_document(&file, text.as_bytes(), seed.is_multiple_of(2), rng)
+        };
+        let drawn: Vec<Inputs> = (0..60).filter_map(draw).collect();
+        let ruled = drawn.iter().filter_map(|inputs| {
+            let document = inputs.frame.content.document()?;
+            (!document.has_text()).then_some((inputs, document))
+        });
+        let ruled: Vec<_> = ruled.collect();
+        assert!(!ruled.is_empty(), "no PDF with a table");
+        for (inputs, document) in ruled {
+            assert_eq!(inputs.files[0].kind, FileKind::Pdf);
+            for table in document.tables.all() {
+                assert!(table.len() > 14 && table[0].len() > 2, "{table:?}");
+                let values: HashSet<&str> = table[1..].iter().map(|row| row[1].as_str()).collect();
+                assert_eq!(values.len(), 4);
+            }
+        }
+    }
 
     #[test]
     fn invented_words_keep_their_case_and_are_always_the_same() {

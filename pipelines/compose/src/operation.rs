@@ -59,6 +59,12 @@ pub(crate) enum Meaning {
 /// The argument of an operation that names another file.
 pub(crate) const OTHER: &str = "file";
 
+/// The argument of an operation that names the columns from which a model predicts another one.
+pub(crate) const PREDICTORS: &str = "predictors";
+
+/// How the names of the operations begin that end with a model: one with an intercept, one through the origin.
+pub(crate) const MODELS: [&str; 2] = ["linear_model_", "origin_model_"];
+
 /// How the names of the operations begin that answer with several numbers.
 pub(crate) const SEVERAL_NUMBERS: &str = "answer_numbers_";
 
@@ -195,6 +201,11 @@ impl Operation {
     pub fn is_chart(&self) -> bool {
         let charts = ["bar_chart", "pie_chart", "line_chart", "scatter_plot"];
         charts.iter().any(|chart| self.name.starts_with(chart))
+    }
+
+    /// Whether it ends a task with a fitted model.
+    pub fn is_model(&self) -> bool {
+        MODELS.iter().any(|start| self.name.starts_with(start))
     }
 
     /// The keyword of the dictionary that fits best.

@@ -11,10 +11,10 @@ use crate::alike::{Alike, SMALLEST, TOLERANCE};
 use crate::argument::Argument;
 use crate::content::{Content, Medium};
 use crate::draw::Draw;
-use crate::frame::Frame;
+use crate::frame::{Class, Frame};
 use crate::graph::{Graph, Step};
 use crate::inputs;
-use crate::operation::{Operation, Role};
+use crate::operation::{MODELS, Operation, PREDICTORS, Role};
 use crate::operations;
 use crate::plan::{Plan, PlanError};
 
@@ -64,7 +64,11 @@ pub fn mutations(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Vec<Muta
             );
         }
         for (name, argument) in &step.arguments.0 {
-            for other in altered(argument, Draw::new(&frame, rng)) {
+            let others = match (name.as_str(), argument) {
+                (PREDICTORS, Argument::Columns(names)) => other_predictors(names, step, &frame),
+                _ => altered(argument, Draw::new(&frame, rng)),
+            };
+            for other in others {
                 let mut step = step.clone();
                 step.arguments.0.insert(name.clone(), other);
                 changed(&format!("another {name}"), Some(step));
@@ -94,6 +98,13 @@ pub fn mistakes(task: &Task, bytes: &[Vec<u8>]) -> Result<Vec<Mutation>, PlanErr
 
 /// The operation that is mistaken for this one most easily, with the same arguments.
 fn sibling(operation: &str) -> Option<&'static str> {
+    let [with_intercept, origin] = MODELS;
+    for (one, other) in [(with_intercept, origin), (origin, with_intercept)] {
+        if let Some(format) = operation.strip_prefix(one) {
+            let found = operations::named(&format!("{other}{format}"));
+            return found.map(|found| found.name.as_str());
+        }
+    }
     let (kind, statistic) = operation.rsplit_once('_')?;
     let other = match statistic {
         "mean" => "median",
@@ -149,6 +160,24 @@ fn altered(argument: &Argument, draw: Draw<'_>) -> Vec<Argument> {
         }
         _ => other(argument, draw).into_iter().collect(),
     }
+}
+
+/// The predictors of a model with another column in place of each of them, and without the last one.
+fn other_predictors(names: &[String], step: &Step, frame: &Frame) -> Vec<Argument> {
+    let is_free = |name: &String| !names.contains(name) && name != step.arguments.name("column");
+    let free = frame.of_class(Class::Number).into_iter().find(is_free);
+    let replaced = free.into_iter().flat_map(|free| {
+        (0..names.len()).map(move |at| {
+            let mut names = names.to_vec();
+            names[at].clone_from(&free);
+            names
+        })
+    });
+    let fewer = match names {
+        [start @ .., _] if !start.is_empty() => Some(start.to_vec()),
+        _ => None,
+    };
+    replaced.chain(fewer).map(Argument::Columns).collect()
 }
 
 /// A smaller and a larger number; whole ones of a whole number.

@@ -127,6 +127,32 @@ pub(crate) fn renamed(frame: &Frame, rng: &mut ChaCha8Rng) -> PolarsResult<Optio
     Ok(Some(Frame::new(DataFrame::new(rows, columns)?)))
 }
 
+/// As [`renamed`], of a table whose keys another file has too: they come first and keep their values. `others` is the
+/// number of the other columns at most. Returns also the names of the keys.
+pub(crate) fn renamed_with_keys(
+    frame: &Frame,
+    keys: &[&str],
+    others: usize,
+    rng: &mut ChaCha8Rng,
+) -> Option<(Frame, Vec<String>)> {
+    let of_key = |key: &&str| frame.data.column(key).ok().cloned();
+    let kept: Vec<Column> = keys.iter().map(of_key).collect::<Option<_>>()?;
+    let rest = frame.data.columns().iter();
+    let rest = rest.filter(|column| !keys.contains(&column.name().as_str()));
+    let columns: Vec<Column> = kept.iter().chain(rest.take(others)).cloned().collect();
+    let ordered = Frame::new(DataFrame::new(frame.height(), columns).ok()?);
+    let found = renamed(&ordered, rng).ok()??;
+    let mut columns = found.data.columns().to_vec();
+    let mut names = Vec::with_capacity(keys.len());
+    for (column, kept) in columns.iter_mut().zip(&kept) {
+        let name = column.name().clone();
+        names.push(name.to_string());
+        *column = kept.head(Some(MAX_ROWS)).with_name(name);
+    }
+    let data = DataFrame::new(found.height(), columns).ok()?;
+    Some((Frame::new(data), names))
+}
+
 /// A file name without its extension.
 pub(crate) fn file_stem(rng: &mut ChaCha8Rng) -> String {
     let name = column_name(rng);

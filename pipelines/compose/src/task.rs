@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use pybench_types::check::{CheckSpec, Orientation, PlotKind, RowOrder};
+use pybench_types::check::{CheckSpec, Metric, Orientation, PlotKind, RowOrder};
 use pybench_types::held_out::HeldOutRule;
 use pybench_types::id::Digest;
 use pybench_types::read_options::ReadOptions;
@@ -16,13 +16,13 @@ use crate::compose::{Composed, compose_of};
 use crate::content::{Content, Medium};
 use crate::frame::{Class, Frame, records};
 use crate::graph::{GraphError, Step};
-use crate::inputs::{self, Inputs};
+use crate::inputs::{self, Inputs, Joined};
 use crate::note::note;
 use crate::operation::{Operation, Order, Role};
 use crate::plan::Plan;
 use crate::program;
 use crate::wording::{self, Form, Request};
-use crate::{media, messy, picture};
+use crate::{media, messy, model, picture};
 
 /// Rows of a table that tasks are composed over.
 const ROWS: std::ops::RangeInclusive<u64> = 20..=20_000;
@@ -36,6 +36,9 @@ const TABLE_TOLERANCE: f64 = 1e-6;
 const DRAWS: usize = 12;
 /// Share of the tasks on one table, not a messy one, that ask for a program if one can be asked for.
 const PROGRAMS: f64 = 0.08;
+
+/// Names of files with a model, without their extension.
+const MODEL_STEMS: [&str; 5] = ["model", "regression", "fit", "linear_model", "predictor"];
 
 /// What determines a task, besides its file.
 #[derive(Clone, Copy, Debug)]
@@ -92,16 +95,44 @@ pub fn make(
             media::draw(file, bytes, seed.renamed, &mut rng)
         }
     };
-    let Some(inputs) = inputs else {
-        return Ok(None);
-    };
+    match inputs {
+        Some(inputs) => make_over(inputs, seed, subcategory, &mut rng),
+        None => Ok(None),
+    }
+}
+
+/// As [`make`], of a task that joins other crawled tables to the file, a table.
+///
+/// # Errors
+/// [`GraphError::Unknown`], which a test excludes.
+pub fn make_joined(
+    file: &SourceFile,
+    bytes: &[u8],
+    joined: &[Joined<'_>],
+    seed: TaskSeed<'_>,
+    subcategory: impl Fn(&str) -> String,
+) -> Result<Option<Made>, GraphError> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed.seed);
+    match inputs::draw_joined((file, bytes), joined, seed.renamed, &mut rng) {
+        Some(inputs) => make_over(inputs, seed, subcategory, &mut rng),
+        None => Ok(None),
+    }
+}
+
+/// Makes a task over files; `None` if no draw gives a proven one.
+fn make_over(
+    inputs: Inputs,
+    seed: TaskSeed<'_>,
+    subcategory: impl Fn(&str) -> String,
+    rng: &mut ChaCha8Rng,
+) -> Result<Option<Made>, GraphError> {
     let is_program = asks_for_program(&inputs, seed.seed);
     let suits = |operation: &Operation| !is_program || program::suits(operation);
-    let drawn = (0..DRAWS).find_map(|_| compose_of(&inputs.frame, seed.avoided, &suits, &mut rng));
+    let drawn = (0..DRAWS).find_map(|_| compose_of(&inputs.frame, seed.avoided, &suits, rng));
     let Some(composed) = drawn else {
         return Ok(None);
     };
-    let made = write(&composed, inputs, seed, subcategory, &mut rng)?;
+    let made = write(&composed, inputs, seed, subcategory, rng)?;
     // All wordings of an operation may be avoided.
     Ok(made.filter(|made| seed.avoided.of_task(&made.task).is_none()))
 }
@@ -124,6 +155,7 @@ fn write(
                 false => answer,
             })
         }
+        Some(ending) if ending.is_model() => model(composed, ending, &inputs.frame, rng),
         Some(ending) => output(composed, ending, rng),
         None => None,
     };
@@ -195,13 +227,20 @@ fn notes(
     if inputs.messy {
         let reads: Vec<&ReadOptions> = formats.map(|(_, read)| read).collect();
         let is_table = composed.result.medium() == Medium::Table
-            && matches!(result, wording::Ending::File { path, .. } if !path.ends_with(".png"));
+            && matches!(result, wording::Ending::File { path, .. } if !is_binary(path));
         let has_dates = !composed.result.of_class(Class::Date).is_empty();
         let note = messy::note(&reads, (is_table, has_dates), language);
         return note.map_or_else(String::new, |note| format!("\n{note}"));
     }
     let notes = formats.filter_map(|(file, read)| note(read, &inputs::path(file), language));
     notes.map(|note| format!("\n{note}")).collect()
+}
+
+/// Whether nobody reads a number in a file of this name.
+fn is_binary(path: &str) -> bool {
+    [".png", ".pkl", ".joblib"]
+        .iter()
+        .any(|extension| path.ends_with(extension))
 }
 
 /// A file that only the checker sees, and its bytes.
@@ -220,19 +259,26 @@ fn reference(
             );
             return (text.len() <= MAX_REFERENCE).then_some((code, None));
         }
-        Expected::Picture(bytes) => (FileKind::Png, "image", bytes),
-        Expected::Sound(bytes) => (FileKind::Wav, "audio", bytes),
+        Expected::Picture(bytes) => (FileKind::Png, Some("image"), bytes),
+        Expected::Sound(bytes) => (FileKind::Wav, Some("audio"), bytes),
+        Expected::Predictions(bytes) => (FileKind::Csv, None, bytes),
     };
     let mut file = crawled?.clone();
     file.name = format!("expected.{}", kind.name());
     let first = std::mem::replace(&mut file.id, Digest::of_bytes(&bytes));
     file.derived_from.get_or_insert(first);
     file.kind = kind;
-    file.format = None;
-    let code = format!(
-        "import ref\n\nexpected = ref.{reader}(\"./held_out/{}\")\n",
-        file.name
-    );
+    file.format = match kind {
+        FileKind::Csv => pybench_profile::profile(kind, &bytes).format(),
+        _ => None,
+    };
+    let code = match reader {
+        Some(reader) => format!(
+            "import ref\n\nexpected = ref.{reader}(\"./held_out/{}\")\n",
+            file.name
+        ),
+        None => format!("least = {}\n", model::LEAST),
+    };
     (bytes.len() <= MAX_HELD_OUT).then_some((code, Some((file, bytes))))
 }
 
@@ -263,6 +309,8 @@ enum Expected {
     Picture(Vec<u8>),
     /// A wav file.
     Sound(Vec<u8>),
+    /// A csv file with rows, and what a model predicts for them.
+    Predictions(Vec<u8>),
 }
 
 /// An answer in the last line.
@@ -441,6 +489,59 @@ fn output(composed: &Composed, ending: &Operation, rng: &mut ChaCha8Rng) -> Opti
     };
     Some(Written {
         ending: wording::Ending::File { path, title },
+        plan,
+        check,
+        expected,
+    })
+}
+
+/// A fitted model in a file; `None` if the check could take another one for it.
+fn model(
+    composed: &Composed,
+    ending: &Operation,
+    start: &Frame,
+    rng: &mut ChaCha8Rng,
+) -> Option<Written> {
+    let stem = MODEL_STEMS.choose(rng).copied().unwrap_or("model");
+    let extension = ending.name.rsplit('_').next().unwrap_or_default();
+    let path = format!("output/{stem}.{extension}");
+    let (check, expected) = match extension {
+        "json" => {
+            let check = CheckSpec::Json {
+                path: path.clone(),
+                expected: "expected".into(),
+                rtol: TABLE_TOLERANCE,
+                atol: 0.0,
+            };
+            let terms = model::terms(records(&composed.result.data));
+            (check, Expected::Json(terms.to_string()))
+        }
+        _ => {
+            let held_out = model::held_out(&composed.graph, start, rng)?;
+            let check = CheckSpec::Model {
+                path: path.clone(),
+                held_out: "expected.csv".into(),
+                target: composed.graph.ending()?.arguments.name("column").to_owned(),
+                metric: Metric::R2,
+                least: "least".into(),
+                any_use: extension == "joblib",
+            };
+            (check, Expected::Predictions(held_out))
+        }
+    };
+    let plan = Plan {
+        graph: composed.graph.clone(),
+        marker: None,
+        decimals: None,
+        numbers: Vec::new(),
+        title: String::new(),
+    };
+    let ending = wording::Ending::File {
+        path,
+        title: String::new(),
+    };
+    Some(Written {
+        ending,
         plan,
         check,
         expected,

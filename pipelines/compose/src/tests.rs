@@ -1,7 +1,9 @@
 //! Composes graphs over a table with every kind of column.
 
 mod first_look;
+mod joined_files;
 mod less_precise;
+mod models;
 mod programs;
 mod several_files;
 mod several_numbers;
@@ -158,6 +160,18 @@ fn contents() -> Vec<Frame> {
         tables: Tables::Page(vec![table]),
         ..document.clone()
     };
+    let wide = |at: usize| {
+        let [quay, depth, length] = cells(at);
+        let kind = ["dry", "wet", "old"][at % 3].to_owned();
+        vec![quay, depth, length, kind, format!("{}", at * 17 % 41)]
+    };
+    let header = ["quay", "depth", "length", "kind", "cranes"].map(str::to_owned);
+    let wide = std::iter::once(header.to_vec()).chain((0..32).map(wide));
+    let ruled = Document {
+        paged: true,
+        tables: Tables::Ruled(vec![wide.collect()]),
+        ..document.clone()
+    };
     let mut pages = Document {
         paged: true,
         tables: Tables::None,
@@ -170,6 +184,7 @@ fn contents() -> Vec<Frame> {
         Content::Document(document.into()),
         Content::Document(page.into()),
         Content::Document(pages.into()),
+        Content::Document(ruled.into()),
         Content::Text(text.into()),
         Content::Text(log.into()),
         Content::Picture(picture(1).into()),

@@ -1,5 +1,6 @@
 //! Documents: paragraphs and headings, or pages of lines.
 
+mod ruled;
 mod write;
 
 use pybench_profile::{Block, Cells};
@@ -26,6 +27,8 @@ pub enum Tables {
     Word(Vec<Cells>),
     /// Of an html file.
     Page(Vec<Cells>),
+    /// Of a pdf file that was written for a task.
+    Ruled(Vec<Cells>),
 }
 
 impl Tables {
@@ -34,18 +37,23 @@ impl Tables {
         let of_kind: fn(Vec<Cells>) -> Self = match kind {
             FileKind::Docx => Self::Word,
             FileKind::Html => Self::Page,
+            FileKind::Pdf => Self::Ruled,
             _ => return Self::None,
         };
-        match pybench_profile::document_tables(kind, bytes) {
-            tables if tables.is_empty() => Self::None,
-            tables => of_kind(tables),
+        let tables = match kind {
+            FileKind::Pdf => ruled::read(bytes),
+            _ => pybench_profile::document_tables(kind, bytes),
+        };
+        match tables.is_empty() {
+            true => Self::None,
+            false => of_kind(tables),
         }
     }
 
     pub(crate) fn all(&self) -> &[Cells] {
         match self {
             Self::None => &[],
-            Self::Word(tables) | Self::Page(tables) => tables,
+            Self::Word(tables) | Self::Page(tables) | Self::Ruled(tables) => tables,
         }
     }
 }
@@ -65,6 +73,11 @@ impl Document {
             paged: kind == FileKind::Pdf,
             tables: Tables::read(kind, bytes),
         })
+    }
+
+    /// Whether tools find the same text in it. They read the cells on a page in different orders.
+    pub(crate) fn has_text(&self) -> bool {
+        !matches!(self.tables, Tables::Ruled(_))
     }
 
     /// The text of some blocks, one per line.
@@ -149,6 +162,26 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(words(&read.blocks), words(&many));
+        assert!(read.has_text());
+    }
+
+    #[test]
+    fn tables_of_a_pdf_are_read_back() {
+        let rows = [
+            ["Dock (north)", "depth \\ m", "note"],
+            ["Quay 1", "-12.5", ""],
+            ["Quay 2", "", "a, \"b\""],
+        ];
+        let rows = rows.iter().map(|row| row.map(str::to_owned).to_vec());
+        let tables: [Cells; 2] = [rows.collect(), vec![vec!["n".into()], vec!["7".into()]]];
+        let rng = &mut ChaCha8Rng::seed_from_u64(1);
+        let bytes = written(FileKind::Pdf, &blocks(), &tables, rng).unwrap();
+        let read = Document::read(FileKind::Pdf, &bytes).unwrap();
+        assert_eq!(read.tables, Tables::Ruled(tables.to_vec()));
+        assert!(!read.has_text() && read.paged);
+        assert!(Document::text(&read.blocks).starts_with("Before."));
+        // Its cells are not in ASCII.
+        assert!(written(FileKind::Pdf, &blocks(), &[table()], rng).is_none());
     }
 
     #[test]

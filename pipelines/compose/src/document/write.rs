@@ -7,6 +7,7 @@ use pybench_types::task::FileKind;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
+use super::ruled;
 use crate::office_file::{XML, content_types, escaped, relation, zipped};
 
 /// Most characters of a line in a PDF.
@@ -22,7 +23,7 @@ pub(crate) fn written(
     match kind {
         FileKind::Docx => docx(blocks, tables),
         FileKind::Html => Some(html(blocks, tables).into_bytes()),
-        FileKind::Pdf if tables.is_empty() => pdf(blocks, rng.random_range(12..=36)),
+        FileKind::Pdf => pdf(blocks, tables, rng.random_range(12..=36)),
         _ => None,
     }
 }
@@ -118,13 +119,23 @@ fn styles() -> String {
     )
 }
 
-/// A PDF with so many lines on a page; `None` if a word is too long for a line, or a character is not in ASCII.
-fn pdf(blocks: &[Block], per_page: usize) -> Option<Vec<u8>> {
+/// Width of a page of text in a PDF, in points.
+const PAGE: usize = 595;
+
+/// A PDF with so many lines on a page, and pages of tables after them; `None` if a word is too long for a line, or a
+/// character is not in ASCII.
+fn pdf(blocks: &[Block], tables: &[Cells], per_page: usize) -> Option<Vec<u8>> {
     let mut lines = Vec::new();
     for block in blocks {
         lines.extend(wrapped(&block.text)?);
     }
-    let pages = lines.chunks(per_page);
+    let mut pages: Vec<(String, usize)> = lines
+        .chunks(per_page)
+        .map(|page| (page_of_lines(page), PAGE))
+        .collect();
+    for table in tables {
+        pages.push(ruled::page(table)?);
+    }
     let count = pages.len();
     let kids: Vec<String> = (0..count).map(|at| format!("{} 0 R", 4 + 2 * at)).collect();
     let mut objects = vec![
@@ -136,26 +147,26 @@ fn pdf(blocks: &[Block], per_page: usize) -> Option<Vec<u8>> {
         "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
             .to_owned(),
     ];
-    for (at, page) in pages.enumerate() {
+    for (at, (shown, width)) in pages.into_iter().enumerate() {
         objects.push(format!(
-            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents {} 0 R \
+            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 {width} 842] /Contents {} 0 R \
              /Resources << /Font << /F1 3 0 R >> >> >>",
             5 + 2 * at
         ));
-        let shown = page.iter().enumerate().map(|(row, line)| {
-            let line = line
-                .replace('\\', "\\\\")
-                .replace('(', "\\(")
-                .replace(')', "\\)");
-            format!("BT /F1 10 Tf 60 {} Td ({line}) Tj ET\n", 780 - 20 * row)
-        });
-        let shown: String = shown.collect();
         objects.push(format!(
             "<< /Length {} >>\nstream\n{shown}endstream",
             shown.len()
         ));
     }
     Some(assembled(&objects).into_bytes())
+}
+
+fn page_of_lines(lines: &[String]) -> String {
+    let shown = lines.iter().enumerate().map(|(row, line)| {
+        let line = ruled::literal(line);
+        format!("BT /F1 10 Tf 60 {} Td ({line}) Tj ET\n", 780 - 20 * row)
+    });
+    shown.collect()
 }
 
 /// The file of these objects, which are numbered from 1.

@@ -38,7 +38,7 @@ fn take(
     meaning: impl Fn(&Arguments, &Document) -> Option<String> + Send + Sync + 'static,
 ) -> Operation {
     let draw = move |d: &mut Draw<'_>| {
-        let document = d.document()?;
+        let document = d.document().filter(|document| document.has_text())?;
         draw(d, &document)
     };
     Operation::edit(Medium::Document, name, draw, move |a, content| {
@@ -53,9 +53,12 @@ fn read(
     fits: fn(&Document) -> bool,
     meaning: impl Fn(&Arguments, &Document) -> Vec<Column> + Send + Sync + 'static,
 ) -> Operation {
-    let draw = move |d: &mut Draw<'_>| match fits(d.document()?.as_ref()) {
-        true => named(names, d),
-        false => None,
+    let draw = move |d: &mut Draw<'_>| {
+        let document = d.document().filter(|document| document.has_text())?;
+        match fits(&document) {
+            true => named(names, d),
+            false => None,
+        }
     };
     let meaning = move |a: &Arguments, content: &Content| -> Option<DataFrame> {
         let document = content.document().filter(|document| fits(document))?;

@@ -12,7 +12,7 @@ use crate::draw::{Draw, quotable};
 use crate::operation::{Operation, Role};
 
 pub(super) fn operations() -> Vec<Operation> {
-    vec![word_table(), page_table()]
+    vec![word_table(), page_table(), ruled_table()]
 }
 
 /// The table of these cells as `pandas.read_csv` types it; `None` if its values can be read in two ways.
@@ -114,6 +114,34 @@ fn page_table() -> Operation {
          cells = pd.DataFrame(rows[1:], columns=rows[0])\n\
          $t = pd.read_csv(io.StringIO(cells.to_csv(index=False)))",
     )
+}
+
+/// Not with PyMuPDF: its tables have signs and points in other places of a cell.
+fn ruled_table() -> Operation {
+    const TYPED: &str = "rows = [[\" \".join((cell or \"\").split()) for cell in row] for row in tables[$number - 1]]\n\
+         cells = pd.DataFrame(rows[1:], columns=rows[0])\n\
+         $t = pd.read_csv(io.StringIO(cells.to_csv(index=False)))";
+    table_of("read_pdf_table", |tables| match tables {
+        Tables::Ruled(tables) => tables,
+        _ => &[],
+    })
+    .counted_as("pdf text")
+    .pandas(format!(
+        "import io\n\
+         import pandas as pd\n\
+         import pdfplumber\n\
+         with pdfplumber.open($input) as pdf:\n    \
+         tables = [table for page in pdf.pages for table in page.extract_tables()]\n{TYPED}"
+    ))
+    .pandas(format!(
+        "import io\n\
+         import pandas as pd\n\
+         import pdfplumber\n\
+         tables = []\n\
+         with pdfplumber.open($input) as pdf:\n    \
+         for page in pdf.pages:\n        \
+         tables.extend(found.extract() for found in page.find_tables())\n{TYPED}"
+    ))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod edit_picture;
 mod edit_sound;
 mod edit_text;
 mod filter;
+mod linear_model;
 mod neighbors;
 mod output;
 mod pattern;
@@ -54,6 +55,7 @@ static OPERATIONS: LazyLock<BTreeMap<String, Operation>> = LazyLock::new(|| {
         several_numbers::operations(),
         output::operations(),
         chart::operations(),
+        linear_model::operations(),
         edit_text::operations(),
         read_text::operations(),
         read_matches::operations(),

@@ -1,5 +1,6 @@
 //! The command `pybench compose`: composes tasks over the files of a folder, and proves them.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ use pybench_types::task::{Category, Language, Task};
 use super::audit::{Audit, Environment, audit};
 use super::diversity;
 use super::imprecise::said_imprecisely;
+use super::pairs::{self, Pairs};
 use super::rounds::Rounds;
 use super::stage::COMPOSED;
 
@@ -157,6 +159,8 @@ fn compose(
     let rounds = Rounds::new(&fixtures.files, &args.categories);
     let subcategory = |keyword: &str| library.keywords().subcategory(keyword);
     let everything = HeldOutRule::default();
+    let tables = rounds.tables();
+    let joinable = LazyCell::new(|| Pairs::read(tables, &fixtures.store, |_| false));
     let mut tasks = Vec::new();
     for draw in 0..args.count * DRAWS {
         let Some((file, medium)) = rounds.at(draw).filter(|_| tasks.len() < args.count) else {
@@ -172,7 +176,12 @@ fn compose(
             avoided: &everything,
         };
         let bytes = fixtures.store.get(&file.id)?;
-        let made = pybench_compose::make(file, &bytes, seed, subcategory);
+        let is_plain = medium == Medium::Table && !seed.messy;
+        let others = match is_plain && Pairs::are_asked_for(&drawn) {
+            true => joinable.others(tables, file, &drawn, &fixtures.store)?,
+            false => Vec::new(),
+        };
+        let made = pairs::make((file, bytes.as_slice()), &others, seed, subcategory);
         let made = made.map_err(|error| RunError::Internal(error.to_string()))?;
         if let Some(Made { task, files }) = made {
             for bytes in files {

@@ -4,5 +4,6 @@ pub mod audit;
 pub mod command;
 mod diversity;
 mod imprecise;
+mod pairs;
 mod rounds;
 pub(crate) mod stage;

@@ -30,6 +30,15 @@ impl Rounds {
         self.groups.is_empty()
     }
 
+    /// The tables; none if tasks work on other files only.
+    pub(super) fn tables(&self) -> &[SourceFile] {
+        let mut groups = self.groups.iter();
+        let tables = groups.find(|(medium, _)| *medium == Medium::Table);
+        tables
+            .map(|(_, files)| files.as_slice())
+            .unwrap_or_default()
+    }
+
     /// The file of a draw, and what its task works on; `None` if there are no files.
     pub(super) fn at(&self, draw: usize) -> Option<(&SourceFile, Medium)> {
         let count = self.groups.len();

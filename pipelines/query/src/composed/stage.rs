@@ -1,10 +1,10 @@
 //! The composed tasks of a run: one unit for each draw.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use pybench_compose::{GraphError, Made, TaskSeed};
+use pybench_compose::{GraphError, Made, Medium, TaskSeed};
 use pybench_library::Library;
 use pybench_run::{
     ContentStore, Executor, Failure, FailureKind, Query, Recipe, RunContext, RunError, Stage,
@@ -17,6 +17,7 @@ use rand::seq::SliceRandom;
 use serde_json::Value;
 
 use super::imprecise::said_imprecisely;
+use super::pairs::{self, Other, Pairs};
 use super::rounds::Rounds;
 use crate::STAGE;
 use crate::plan::{allocate, rng};
@@ -144,6 +145,8 @@ struct ComposedStage {
     library: Arc<Library>,
     /// The files, in a seeded order.
     rounds: Rounds,
+    /// Read when the first task needs them.
+    pairs: OnceLock<Pairs>,
     store: ContentStore,
     seed: u64,
     renamed: f64,
@@ -182,6 +185,7 @@ impl ComposedStage {
         Self {
             library: library.clone(),
             rounds: Rounds::new(&files, &recipe.query.categories),
+            pairs: OnceLock::new(),
             store: context.folder.store().clone(),
             seed: recipe.seed,
             renamed: recipe.query.renamed,
@@ -209,10 +213,28 @@ impl ComposedStage {
         Some(shares.pick(Digest::of_json(&(drawn, "unseen")).fraction()))
     }
 
+    /// The other tables of a draw over a file; mostly none.
+    fn others(
+        &self,
+        file: &SourceFile,
+        seed: TaskSeed<'_>,
+        drawn: &Digest,
+    ) -> Result<Vec<Other<'_>>, RunError> {
+        if seed.medium != Medium::Table || seed.messy || !Pairs::are_asked_for(drawn) {
+            return Ok(Vec::new());
+        }
+        let tables = self.rounds.tables();
+        let is_apart = |file: &SourceFile| self.is_for_evaluation(file);
+        let read = || Pairs::read(tables, &self.store, is_apart);
+        let pairs = self.pairs.get_or_init(read);
+        pairs.others(tables, file, drawn, &self.store)
+    }
+
     /// Makes a task with this seed. If it `wanted` to hold out something that the task has not, other seeds follow.
     fn make(
         &self,
-        (file, bytes): (&SourceFile, &[u8]),
+        file: (&SourceFile, &[u8]),
+        others: &[Other<'_>],
         seed: TaskSeed<'_>,
         wanted: Option<Unseen>,
     ) -> Result<Option<Made>, GraphError> {
@@ -224,7 +246,7 @@ impl ComposedStage {
                 seed: number,
                 ..seed
             };
-            let made = pybench_compose::make(file, bytes, seed, |keyword| {
+            let made = pairs::make(file, others, seed, |keyword| {
                 self.library.keywords().subcategory(keyword)
             })?;
             let found = made.as_ref().map(|made| self.held_out.of_task(&made.task));
@@ -262,7 +284,8 @@ impl ComposedStage {
             messy: Digest::of_json(&(&drawn, "messy")).fraction() < self.messy,
         };
         let bytes = self.store.get(&file.id)?;
-        let made = self.make((file, bytes.as_slice()), seed, wanted);
+        let others = self.others(file, seed, &drawn)?;
+        let made = self.make((file, bytes.as_slice()), &others, seed, wanted);
         match made.map_err(|error| internal(&error))? {
             Some(made) => {
                 for bytes in made.files {
@@ -365,6 +388,7 @@ mod tests {
         ComposedStage {
             library: Arc::new(Library::embedded().unwrap()),
             rounds: Rounds::new(&[file], &[]),
+            pairs: OnceLock::new(),
             store,
             seed: 1,
             renamed: 0.0,
