@@ -254,6 +254,11 @@ fn people() -> Vec<Operation> {
             "Numbers of decisions, and agreement",
         )
         .answer::<ReviewSummary>(),
+        get(
+            "/api/data/{name}/reviews/events",
+            "The same, whenever somebody has decided",
+        )
+        .events::<ReviewSummary>(),
         put("/api/data/{name}/{number}/review", "Decide on a trajectory")
             .body::<Review>()
             .answer::<Review>(),

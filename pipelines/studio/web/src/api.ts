@@ -69,6 +69,8 @@ export const comparison = (query: URLSearchParams) => json<Comparison>(`/api/com
 export const matrix = (query: URLSearchParams) => json<Matrix>(`/api/compare/matrix?${query}`);
 export const pair = (query: URLSearchParams) => json<PairView>(`/api/compare/pair?${query}`);
 export const reviews = (name: string) => json<ReviewSummary>(`${of(name)}/reviews`);
+/** Where the server sends the same whenever somebody has decided. */
+export const reviewEvents = (name: string) => `${of(name)}/reviews/events`;
 
 const sending = (method: string, body: unknown): RequestInit => ({
   method,
