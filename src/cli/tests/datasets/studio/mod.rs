@@ -1,6 +1,7 @@
 //! `pybench studio` over a real run and its dataset, by HTTP and in a browser.
 
 mod accessibility;
+mod attacks;
 mod browser;
 mod chat;
 mod compare;
