@@ -19,6 +19,8 @@ use crate::support::fixture::interpreter_is_here;
 const ENTER: &str = "\u{e007}";
 const ESCAPE: &str = "\u{e00c}";
 const PATIENCE: Duration = Duration::from_secs(120);
+/// The key of the endpoint, in the environment of the server.
+const KEY: (&str, &str) = ("STUDIO_TEST_KEY", "secret-of-the-server");
 
 /// Answers a message by the cell that it names, and an observation by its last line.
 fn respond(request: &Value) -> Answer {
@@ -42,7 +44,7 @@ fn respond(request: &Value) -> Answer {
 /// A folder with a recipe and conversations.
 struct Place {
     folder: tempfile::TempDir,
-    _endpoint: Endpoint,
+    endpoint: Endpoint,
 }
 
 impl Place {
@@ -50,15 +52,13 @@ impl Place {
         let endpoint = Endpoint::start(|request| async move { respond(&request) }).await;
         let folder = tempfile::tempdir().unwrap();
         let recipe = format!(
-            "name = 't'\n[agents.m]\nkind = 'openai'\nmodel = 'm'\nbase_url = '{}'\n",
-            endpoint.base_url()
+            "name = 't'\n[agents.m]\nkind = 'openai'\nmodel = 'm'\nbase_url = '{}'\nkey_env = '{}'\n",
+            endpoint.base_url(),
+            KEY.0
         );
         std::fs::write(folder.path().join("r.toml"), recipe).unwrap();
         std::fs::create_dir(folder.path().join("runs")).unwrap();
-        Self {
-            folder,
-            _endpoint: endpoint,
-        }
+        Self { folder, endpoint }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -75,7 +75,7 @@ impl Place {
             "--chat-history".as_ref(),
             &chats,
         ];
-        Studio::start(&args).await
+        Studio::start_with(&args, &[KEY]).await
     }
 }
 
@@ -213,6 +213,25 @@ async fn a_conversation_has_files_streams_and_survives_a_kill() {
         last["turn"]["text"].as_str().unwrap().contains("It is 42."),
         "{last:#}"
     );
+
+    // The endpoint got the key; no page, no export and nothing on the disk has it.
+    let keys = place.endpoint.keys();
+    let sent = format!("Bearer {}", KEY.1);
+    assert!(keys.contains(&Some(sent)), "{keys:?}");
+    let exports = ["notebook", "json", "html"].map(|form| format!("{path}/export/{form}"));
+    let pages = ["/", "/api/chats", "/api/agents", path.as_str()];
+    for page in exports.iter().map(String::as_str).chain(pages) {
+        until(&studio, &path, is_idle).await;
+        let answer = studio.answer(page).await;
+        assert_eq!(answer.status(), StatusCode::OK, "{page}");
+        assert!(!answer.text().await.unwrap().contains(KEY.1), "{page}");
+    }
+    for file in place.path("chats").read_dir().unwrap() {
+        let file = file.unwrap().path();
+        let bytes = std::fs::read(&file).unwrap_or_default();
+        let mut parts = bytes.windows(KEY.1.len());
+        assert!(!parts.any(|part| part == KEY.1.as_bytes()), "{file:?}");
+    }
 
     // Ctrl-C does not wait for a page that waits for a change.
     let waiting = studio.get(&format!("{path}?after=1000000")).send();
