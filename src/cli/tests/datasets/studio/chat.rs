@@ -366,12 +366,9 @@ async fn a_person_talks_in_the_browser() {
     assert_eq!(browser.value("window.owned === undefined").await, true);
     let inside = "document.querySelectorAll('img, iframe, form[action]').length";
     assert_eq!(browser.value(inside).await, 0);
-    assert_eq!(
-        browser
-            .value("!!document.querySelector('.code .keyword, .code .string')")
-            .await,
-        true
-    );
+    browser
+        .wait("!!document.querySelector('.code .keyword, .code .string')")
+        .await;
 
     // A reply is stopped, and the message is replaced.
     browser
