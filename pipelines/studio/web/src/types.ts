@@ -38,6 +38,7 @@ export interface ChatRequest {
   agent: string | null;
   conversation: string | null;
   about: ChatTopic | null;
+  format: string | null;
 }
 
 export interface ChatTopic {
