@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::Studio;
 use super::browser::browser;
+use super::webdriver::Browser;
 use crate::support::endpoint::{Answer, Endpoint};
 use crate::support::fixture::interpreter_is_here;
 
@@ -306,6 +307,27 @@ async fn other_sites_cannot_talk_and_wrong_requests_are_explained() {
     assert_eq!(studio.answer(&path).await.status(), StatusCode::NOT_FOUND);
 }
 
+/// Writes a message, and sends it as soon as it can be sent.
+async fn say(browser: &Browser, text: &str) {
+    browser
+        .value("document.querySelector('.write textarea').focus()")
+        .await;
+    browser.keys(text).await;
+    browser
+        .wait("!document.querySelector('.write button').disabled")
+        .await;
+    browser.keys(ENTER).await;
+}
+
+/// Clicks a button, as soon as it can be clicked.
+async fn click(browser: &Browser, text: &str) {
+    let found = format!(
+        "[...document.querySelectorAll('button')].find((one) => !one.disabled && one.innerText === {text:?})"
+    );
+    browser.wait(&format!("!!{found}")).await;
+    browser.value(&format!("{found}.click()")).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_talks_in_the_browser() {
     if !interpreter_is_here() {
@@ -398,6 +420,36 @@ async fn a_person_talks_in_the_browser() {
     browser.keys(ENTER).await;
     browser.wait(&has("It is 42.")).await;
     assert_eq!(browser.value(&has("I am thinking.")).await, false);
+
+    // A file is dropped; a cell is stopped, which keeps the variables; the last message is answered again.
+    browser
+        .value(
+            "(() => { const data = new DataTransfer(); data.items.add(new File(['6'], 'dropped.txt')); \
+             dispatchEvent(new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true})); return true })()",
+        )
+        .await;
+    browser
+        .wait(&has("data/dropped.txt was put into the session"))
+        .await;
+    let code = "y = int(open('data/dropped.txt').read()) + 1; print('begun', flush=True); \
+                __import__('time').sleep(300)";
+    say(&browser, code).await;
+    browser
+        .wait("[...document.querySelectorAll('[aria-busy] .output')].some((one) => one.innerText.includes('begun'))")
+        .await;
+    browser.keys(ESCAPE).await;
+    browser.wait(&has("let the model go on")).await;
+    say(&browser, "print(y)").await;
+    browser.wait(&has("It is 7.")).await;
+    click(&browser, "answer again").await;
+    browser
+        .wait("performance.getEntriesByType('resource').some((one) => one.name.endsWith('/retry'))")
+        .await;
+    click(&browser, "add to the dataset").await;
+    browser.wait(&has("added to")).await;
+    assert_eq!(browser.value(&has("It is 7.")).await, true);
+    let rows = std::fs::read_to_string(place.path("chats/dataset/rows.jsonl")).unwrap();
+    assert_eq!(rows.lines().count(), 1, "{rows}");
 
     // The page that is left frees its session; the conversation is opened again from the list.
     let address = browser.value("location.pathname").await;
