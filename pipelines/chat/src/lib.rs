@@ -8,6 +8,7 @@
 //! | [`settings`] | the agent, limits and task of a conversation |
 //! | [`agents`] | the agents of a recipe, and the newest checkpoint |
 //! | [`model`] | the model of a conversation |
+//! | [`local_model`] | a model in the memory of this machine, which several can use |
 //! | [`live`] | what happens while the model works, and how a person stops it |
 //! | [`live_session`] | the interpreter of a conversation; restored by replay |
 //! | [`conversation`] | a conversation that goes on |
@@ -27,6 +28,7 @@ pub mod grade;
 pub mod history;
 pub mod live;
 mod live_session;
+pub mod local_model;
 pub mod model;
 pub mod settings;
 mod terminal;

@@ -5,19 +5,16 @@ use std::sync::Arc;
 
 use pybench_agent as agent;
 use pybench_agent::Format;
-use pybench_attempts::model_server::ServeOptions;
 use pybench_attempts::request_options::RequestOptions;
-use pybench_attempts::served::Served;
 use pybench_attempts::teacher::setup_error;
-use pybench_embedded_client::{Embedded, Model};
 use pybench_eval::agent::UpstreamFormat;
 use pybench_eval::agent::config::UpstreamConfig;
 use pybench_eval::run::AgentChoice;
-use pybench_interpreter::default_cache_dir;
 use pybench_llm::{ChatModel, OpenAi, OpenAiOptions};
 use pybench_run::{BudgetCap, ModelChoice, Rollout, RunError};
 use pybench_types::text::line;
 
+use crate::local_model::{LocalModel, LocalModelSpec};
 use crate::settings::Settings;
 
 /// A model with its message format.
@@ -37,47 +34,18 @@ impl ChatAgent {
     /// [`RunError::BadInput`] if the agent is no model, or its settings are wrong; [`RunError::Endpoint`] if an API key is not
     /// set; [`RunError::Environment`] if a program is missing.
     pub async fn open(settings: &Settings, root: &Path) -> Result<Self, RunError> {
+        if let Some(spec) = LocalModelSpec::of(&settings.agent) {
+            return Ok(Self::of_local(settings, spec.load(root).await?));
+        }
         let rollout = settings.rollout.clone();
         let opened = match &settings.agent {
             AgentChoice::Openai { .. } => endpoint(&settings.agent, rollout),
-            AgentChoice::Checkpoint {
-                model,
-                base,
-                dtype,
-                engine,
-                ..
-            } => {
-                let options = ServeOptions {
-                    base: *base,
-                    dtype: *dtype,
-                    engine: *engine,
-                };
-                served(model, options, root, rollout)
-            }
-            AgentChoice::Gguf {
-                model,
-                sha256,
-                context,
-                ..
-            } => {
-                let model = Model {
-                    model: model.clone(),
-                    sha256: sha256.clone(),
-                    context: *context,
-                    root: root.to_owned(),
-                    cache: default_cache_dir(),
-                };
-                let model = Embedded::open(model).await?;
-                Ok(Self::new(model, agent::format(rollout.format), rollout))
-            }
             AgentChoice::Config { path, price } => {
                 let mut config = UpstreamConfig::read(&root.join(path), variable)?;
                 config.endpoint.price = price.or(config.endpoint.price);
                 upstream(config, rollout)
             }
-            AgentChoice::Script { .. }
-            | AgentChoice::Human {}
-            | AgentChoice::Trajectories { .. } => Err(RunError::BadInput(format!(
+            _ => Err(RunError::BadInput(format!(
                 "the agent `{}` is no model, so there is nothing to talk to; name an agent of the kind openai, checkpoint, \
                  gguf or config",
                 line(&settings.label)
@@ -93,6 +61,16 @@ impl ChatAgent {
             )));
         }
         Ok(opened)
+    }
+
+    /// The model of a conversation, which is in the memory of this machine. It costs nothing.
+    pub fn of_local(settings: &Settings, model: Arc<dyn LocalModel>) -> Self {
+        let rollout = settings.rollout.clone();
+        Self {
+            model: model.client(&rollout),
+            format: agent::format(rollout.format),
+            rollout,
+        }
     }
 
     fn new(model: impl ChatModel + 'static, format: &'static dyn Format, rollout: Rollout) -> Self {
@@ -111,24 +89,6 @@ fn endpoint(choice: &AgentChoice, rollout: Rollout) -> Result<ChatAgent, RunErro
     let format = agent::format(rollout.format);
     let options = RequestOptions::of_rollout(format, &rollout).apply(options.ok_or_else(internal)?);
     let model = OpenAi::new(options).map_err(setup_error)?;
-    Ok(ChatAgent::new(model, format, rollout))
-}
-
-/// A model folder, or a model of the trainer's catalog.
-fn served(
-    model: &str,
-    options: ServeOptions,
-    root: &Path,
-    rollout: Rollout,
-) -> Result<ChatAgent, RunError> {
-    let folder = root.join(model);
-    let path = match folder.is_dir() {
-        true => folder.display().to_string(),
-        false => model.to_owned(),
-    };
-    let format = agent::format(rollout.format);
-    let request_options = RequestOptions::of_rollout(format, &rollout);
-    let model = Served::new(model, options, path, request_options)?;
     Ok(ChatAgent::new(model, format, rollout))
 }
 

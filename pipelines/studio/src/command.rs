@@ -22,6 +22,7 @@ use crate::edit::forks::Forks;
 use crate::edit::models::ModelPlace;
 use crate::export::{self, ExportArgs};
 use crate::remote;
+use crate::shared_models::SharedModels;
 use crate::sources::{Sources, What};
 
 /// Maximum number of open connections.
@@ -146,8 +147,10 @@ async fn serve(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
         head: HEAD,
     };
     let watchers = sources.watchers().clone();
-    let chats = Arc::new(Chats::new(chat_place(args)));
-    let forks = Arc::new(Forks::new(model_place(args)));
+    let (chat_place, model_place) = (chat_place(args), model_place(args));
+    let models = Arc::new(SharedModels::new(chat_place.root.clone()));
+    let chats = Arc::new(Chats::new(chat_place, models.clone()));
+    let forks = Arc::new(Forks::new(model_place, models));
     let router = router(sources, forks, chats.clone(), token);
     let stop = async move {
         process.interrupt.wait(Urgency::Finish).await;

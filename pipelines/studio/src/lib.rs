@@ -11,6 +11,7 @@
 //! | [`review`] | decisions of people, in the journal of the run; agreement |
 //! | [`chat`] | conversations with a model and a live interpreter |
 //! | [`interpreters`] | the interpreters of edits and conversations |
+//! | [`shared_models`] | the models of conversations and edits; few in memory, each shared |
 //! | [`edit`] | a turn of a trajectory edited, run again, checked and saved |
 //! | [`saved_edits`] | edited trajectories in the journal of the run |
 //! | [`file_page`] | a part of a file: rows of a table, text, a waveform, bytes |
@@ -66,6 +67,7 @@ mod row;
 mod runs;
 mod saved_edits;
 mod search;
+mod shared_models;
 mod sources;
 mod status;
 mod task_review;

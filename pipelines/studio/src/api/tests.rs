@@ -9,6 +9,7 @@ use super::reviews::MAX_BODY;
 use super::*;
 use crate::chat::chats::ChatPlace;
 use crate::edit::models::ModelPlace;
+use crate::shared_models::SharedModels;
 use crate::sources::What;
 
 struct Studio {
@@ -18,25 +19,31 @@ struct Studio {
     file: Digest,
 }
 
+fn models(folder: &std::path::Path) -> Arc<SharedModels> {
+    Arc::new(SharedModels::new(folder.to_owned()))
+}
+
 /// Conversations in a folder, without agents.
 fn chats(folder: &std::path::Path) -> Arc<Chats> {
-    Arc::new(Chats::new(ChatPlace {
+    let place = ChatPlace {
         root: folder.to_owned(),
         history: folder.join("chat"),
         profile: None,
         recipe: folder.join("no-recipe.toml"),
         runs_dir: folder.join("no-runs"),
-    }))
+    };
+    Arc::new(Chats::new(place, models(folder)))
 }
 
 /// Edits without models.
 fn forks(folder: &std::path::Path) -> Arc<Forks> {
-    Arc::new(Forks::new(ModelPlace {
+    let place = ModelPlace {
         root: folder.to_owned(),
         recipe: folder.join("no-recipe.toml"),
         runs_dir: folder.join("no-runs"),
         replies: folder.join("replies"),
-    }))
+    };
+    Arc::new(Forks::new(place, models(folder)))
 }
 
 /// A studio of a dataset with one row and one file.

@@ -3,19 +3,16 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pybench_agent::Format;
 use pybench_chat::agents;
 use pybench_chat::conversation::{Conversation, Tools};
 use pybench_chat::history::History;
 use pybench_chat::live::Live;
-use pybench_chat::model::ChatAgent;
 use pybench_chat::settings::Settings;
 use pybench_interpreter::Tier;
-use pybench_llm::ChatModel;
-use pybench_run::{Rollout, RunError};
+use pybench_run::RunError;
 use pybench_types::text::line;
 use tokio::sync::Semaphore;
 
@@ -23,6 +20,7 @@ use super::open_chat::{OpenChat, Order};
 use super::topic::Topic;
 use super::view::{ChatList, ChatRequest, SavedChat};
 use crate::interpreters::Interpreters;
+use crate::shared_models::SharedModels;
 
 /// Maximum number of conversations that are open.
 pub(crate) const MAX_CHATS: usize = 4;
@@ -51,30 +49,23 @@ pub(crate) struct Chats {
     open: Mutex<HashMap<String, Arc<OpenChat>>>,
     slots: Arc<Semaphore>,
     interpreters: Interpreters,
-    models: Mutex<HashMap<String, SharedModel>>,
+    models: Arc<SharedModels>,
     lease: Duration,
 }
 
-/// A model that several conversations use. It ends with the last of them.
-struct SharedModel {
-    model: Weak<dyn ChatModel>,
-    format: &'static dyn Format,
-    rollout: Rollout,
-}
-
 impl Chats {
-    pub(crate) fn new(place: ChatPlace) -> Self {
-        Self::with_lease(place, LEASE)
+    pub(crate) fn new(place: ChatPlace, models: Arc<SharedModels>) -> Self {
+        Self::with_lease(place, models, LEASE)
     }
 
-    pub(crate) fn with_lease(place: ChatPlace, lease: Duration) -> Self {
+    pub(crate) fn with_lease(place: ChatPlace, models: Arc<SharedModels>, lease: Duration) -> Self {
         Self {
             place,
             history: Mutex::default(),
             open: Mutex::default(),
             slots: Arc::new(Semaphore::new(MAX_CHATS)),
             interpreters: Interpreters::default(),
-            models: Mutex::default(),
+            models,
             lease,
         }
     }
@@ -206,24 +197,8 @@ impl Chats {
     async fn tools(&self, settings: &Settings) -> Result<Tools, RunError> {
         Ok(Tools {
             interpreter: self.interpreters.get(&settings.interpreter)?,
-            agent: self.model(settings).await?,
+            agent: self.models.open(settings).await?,
         })
-    }
-
-    /// The model of these settings, which conversations share.
-    async fn model(&self, settings: &Settings) -> Result<ChatAgent, RunError> {
-        let key = serde_json::to_string(&(&settings.agent, &settings.rollout))?;
-        if let Some(agent) = lock(&self.models).get(&key).and_then(SharedModel::agent) {
-            return Ok(agent);
-        }
-        let agent = ChatAgent::open(settings, &self.place.root).await?;
-        let shared = SharedModel {
-            model: Arc::downgrade(&agent.model),
-            format: agent.format,
-            rollout: agent.rollout.clone(),
-        };
-        lock(&self.models).insert(key, shared);
-        Ok(agent)
     }
 
     /// The open conversation with this id, which somebody asks for.
@@ -284,16 +259,6 @@ fn begun(
         conversation.put_file(name, bytes, &live)?;
     }
     Ok((conversation, Some(Order::Send(topic.query))))
-}
-
-impl SharedModel {
-    fn agent(&self) -> Option<ChatAgent> {
-        Some(ChatAgent {
-            model: self.model.upgrade()?,
-            format: self.format,
-            rollout: self.rollout.clone(),
-        })
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

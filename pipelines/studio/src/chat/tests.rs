@@ -17,6 +17,7 @@ use super::chats::{ChatPlace, Chats, MAX_CHATS, check_sandbox};
 use super::open_chat::Order;
 use super::topic::Topic;
 use super::view::{ChatItemKind, ChatRequest, items};
+use crate::shared_models::SharedModels;
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -45,7 +46,8 @@ fn chats(folder: &tempfile::TempDir, endpoint: &Endpoint, lease: Duration) -> Ar
         recipe,
         runs_dir: folder.path().join("runs"),
     };
-    Arc::new(Chats::with_lease(place, lease))
+    let models = Arc::new(SharedModels::new(place.root.clone()));
+    Arc::new(Chats::with_lease(place, models, lease))
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::models::{ModelPlace, Models};
 use super::plan::{ForkRequest, Plan};
 use crate::interpreters::Interpreters;
 use crate::record::Record;
+use crate::shared_models::SharedModels;
 use crate::sources::Opened;
 
 /// Maximum number of edits that are open.
@@ -30,16 +31,20 @@ pub(crate) struct Forks {
 }
 
 impl Forks {
-    pub(crate) fn new(place: ModelPlace) -> Self {
-        Self::with_lease(place, LEASE)
+    pub(crate) fn new(place: ModelPlace, models: Arc<SharedModels>) -> Self {
+        Self::with_lease(place, models, LEASE)
     }
 
-    pub(crate) fn with_lease(place: ModelPlace, lease: Duration) -> Self {
+    pub(crate) fn with_lease(
+        place: ModelPlace,
+        models: Arc<SharedModels>,
+        lease: Duration,
+    ) -> Self {
         Self {
             open: Mutex::default(),
             interpreters: Interpreters::default(),
             replies: Arc::new(ModelReplies::new(place.replies.clone())),
-            models: Models::new(place),
+            models: Models::new(place, models),
             lease,
         }
     }

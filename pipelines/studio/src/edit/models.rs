@@ -1,12 +1,10 @@
 //! The models that can continue an edit: those that conversations can begin with.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 
 use pybench_agent::{Format, format};
 use pybench_chat::agents;
-use pybench_chat::model::ChatAgent;
 use pybench_chat::settings::Settings;
 use pybench_eval::run::AgentChoice;
 use pybench_llm::ChatModel;
@@ -14,6 +12,8 @@ use pybench_run::{FormatChoice, RunError};
 use pybench_types::text::line;
 use schemars::JsonSchema;
 use serde::Serialize;
+
+use crate::shared_models::SharedModels;
 
 /// Where models are found, and where their replies are kept.
 #[derive(Clone, Debug)]
@@ -30,8 +30,7 @@ pub(crate) struct ModelPlace {
 /// The models that can continue an edit.
 pub(crate) struct Models {
     place: ModelPlace,
-    /// Those that are in use, by their settings. Each ends with the last edit that uses it.
-    open: Mutex<HashMap<String, Weak<dyn ChatModel>>>,
+    shared: Arc<SharedModels>,
 }
 
 /// The agents that can continue an edit.
@@ -44,11 +43,8 @@ pub(crate) struct AgentList {
 }
 
 impl Models {
-    pub(crate) fn new(place: ModelPlace) -> Self {
-        Self {
-            place,
-            open: Mutex::default(),
-        }
+    pub(crate) fn new(place: ModelPlace, shared: Arc<SharedModels>) -> Self {
+        Self { place, shared }
     }
 
     /// The agents that can continue an edit.
@@ -79,7 +75,7 @@ impl Models {
     /// The model of an agent, which reads and writes messages in this format, and its settings.
     ///
     /// # Errors
-    /// [`RunError::BadInput`] if there is no such agent; as [`ChatAgent::open`].
+    /// [`RunError::BadInput`] if there is no such agent; as [`SharedModels::open`].
     pub(crate) async fn open(
         &self,
         agent: &str,
@@ -87,13 +83,7 @@ impl Models {
     ) -> Result<(Settings, Arc<dyn ChatModel>), RunError> {
         let mut settings = self.settings(agent)?;
         settings.rollout.format = choice_of(wanted)?;
-        let key = serde_json::to_string(&(&settings.agent, &settings.rollout))?;
-        let known = self.lock().get(&key).and_then(Weak::upgrade);
-        if let Some(model) = known {
-            return Ok((settings, model));
-        }
-        let model = ChatAgent::open(&settings, &self.place.root).await?.model;
-        self.lock().insert(key, Arc::downgrade(&model));
+        let model = self.shared.open(&settings).await?.model;
         Ok((settings, model))
     }
 
@@ -109,10 +99,6 @@ impl Models {
             );
             RunError::BadInput(text.trim_end().to_owned())
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Weak<dyn ChatModel>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -152,12 +138,14 @@ mod tests {
         let models = |recipe: &str| {
             let path = folder.path().join("agents.toml");
             std::fs::write(&path, recipe).unwrap();
-            Models::new(ModelPlace {
+            let place = ModelPlace {
                 root: folder.path().to_owned(),
                 recipe: path,
                 runs_dir: folder.path().join("none"),
                 replies: folder.path().join("replies"),
-            })
+            };
+            let shared = Arc::new(SharedModels::new(place.root.clone()));
+            Models::new(place, shared)
         };
         let known = models(
             "name = 't'\n\n[agents.a]\nkind = 'gguf'\nmodel = 'm.gguf'\n\n\

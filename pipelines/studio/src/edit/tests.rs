@@ -27,6 +27,7 @@ use super::models::ModelPlace;
 use super::plan::{ForkRequest, Plan};
 use super::written::WrittenTurn;
 use crate::saved_edits::{self, SaveRequest};
+use crate::shared_models::SharedModels;
 use crate::sources::{Sources, What};
 
 const FORMAT: PybenchFormat = PybenchFormat;
@@ -192,9 +193,10 @@ impl Bench {
             runs_dir: folder.path().join("no-runs"),
             replies: folder.path().join("replies"),
         };
+        let models = Arc::new(SharedModels::new(place.root.clone()));
         Self {
             sources: Sources::new(what, folder.path().join("cache")),
-            forks: Arc::new(Forks::with_lease(place, lease)),
+            forks: Arc::new(Forks::with_lease(place, models, lease)),
             open: Arc::default(),
             folder,
         }

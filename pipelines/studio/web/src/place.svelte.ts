@@ -93,3 +93,7 @@ export const dollars = (micro: number) => `$${(micro / 1e6).toFixed(micro < 10_0
 export const isTyping = (event: KeyboardEvent) =>
   event.metaKey || event.ctrlKey || event.altKey ||
   event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement || event.target instanceof HTMLTextAreaElement;
+
+/** Whether Enter acts on what has the focus, so that it must not open a row of the list. */
+export const actsOnEnter = (event: KeyboardEvent) =>
+  event.target instanceof Element && event.target.closest("a, button, summary, [role=dialog]") !== null;

@@ -1,4 +1,5 @@
-//! The pages by axe-core: none has a serious fault, in light and in dark.
+//! The pages by axe-core: none has a serious fault, in light and in dark, on a wide and on a narrow screen; and the keyboard
+//! reaches what the mouse does.
 
 use serde_json::{Value, json};
 
@@ -17,6 +18,15 @@ const AXE: &str = concat!(
 const SERIOUS: &str = "axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations\
     .filter((one) => ['serious', 'critical'].includes(one.impact))\
     .map((one) => [one.id, one.impact, one.nodes.map((node) => node.html.slice(0, 200))]))";
+
+/// How much wider the page is than the window, in pixels.
+const OVERFLOW: &str =
+    "document.documentElement.scrollWidth - document.documentElement.clientWidth";
+/// Width of a phone, in pixels.
+const NARROW: u32 = 390;
+
+const ENTER: &str = "\u{e007}";
+const ESCAPE: &str = "\u{e00c}";
 
 fn axe() -> Option<String> {
     let script = std::fs::read_to_string(AXE);
@@ -92,6 +102,10 @@ async fn no_page_has_a_serious_fault() {
             "document.querySelectorAll('.turn').length === 2",
         ),
         (
+            "/chat",
+            "document.querySelector('h1')?.innerText === 'Chat' && !!document.querySelector('main ul, [role=alert]')",
+        ),
+        (
             "/review/before/2",
             "document.querySelectorAll('.turn').length === 2",
         ),
@@ -115,4 +129,33 @@ async fn no_page_has_a_serious_fault() {
         let found = faults(&browser, &axe).await;
         assert_eq!(found, json!([]), "keys, {scheme}");
     }
+    the_keyboard_presses_buttons(&studio, &browser, pages[1].1).await;
+    browser.resize(NARROW).await;
+    for (path, ready) in pages {
+        browser.open(&format!("{}{path}", studio.url)).await;
+        browser.wait(ready).await;
+        assert_eq!(browser.value(OVERFLOW).await, 0, "{path}");
+        let found = faults(&browser, &axe).await;
+        assert_eq!(found, json!([]), "{path}, narrow");
+    }
+}
+
+/// `Enter` acts on what has the focus, and what had it gets it back from the list of keys.
+async fn the_keyboard_presses_buttons(studio: &Studio, browser: &Browser, ready: &str) {
+    browser.open(&format!("{}/data/before", studio.url)).await;
+    browser.wait(ready).await;
+    browser
+        .value("document.querySelector('th button').focus()")
+        .await;
+    browser.keys(ENTER).await;
+    // It sorts, and opens no row.
+    browser
+        .wait("location.pathname === '/data/before' && location.search === '?descending=true'")
+        .await;
+    browser.keys("?").await;
+    browser
+        .wait("document.activeElement.getAttribute('role') === 'dialog'")
+        .await;
+    browser.keys(ESCAPE).await;
+    browser.wait("!!document.activeElement.closest('th')").await;
 }

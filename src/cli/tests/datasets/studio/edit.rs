@@ -402,10 +402,10 @@ async fn a_person_corrects_a_wrong_turn_by_keyboard_and_exports_the_pair() {
     // The wrong turn is opened for editing.
     browser.keys("jje").await;
     browser
-        .wait("!!document.querySelector('input[name=editor]')")
+        .wait("!!document.querySelector('input[name=person]')")
         .await;
     browser
-        .value("document.querySelector('input[name=editor]').focus()")
+        .value("document.querySelector('input[name=person]').focus()")
         .await;
     browser.keys(&format!("ann{ENTER}")).await;
     browser.wait(&has("waiting for your turn")).await;

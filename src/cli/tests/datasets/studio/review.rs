@@ -89,10 +89,10 @@ async fn two_people_go_through_the_queue_by_keyboard() {
     browser.wait(&has("finished")).await;
     browser.open(&format!("{}/review/t", studio.url)).await;
     browser
-        .wait("!!document.querySelector('input[name=reviewer]')")
+        .wait("!!document.querySelector('input[name=person]')")
         .await;
     browser
-        .value("document.querySelector('input[name=reviewer]').focus()")
+        .value("document.querySelector('input[name=person]').focus()")
         .await;
     browser.keys("ann").await;
     browser.keys(ENTER).await;

@@ -131,6 +131,14 @@ impl Browser {
         self.ask(Method::POST, "/goog/cdp/execute", &command).await;
     }
 
+    /// Shows pages in a window of this width, in pixels.
+    pub(super) async fn resize(&self, width: u32) {
+        let metrics =
+            json!({"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": false});
+        let command = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics});
+        self.ask(Method::POST, "/goog/cdp/execute", &command).await;
+    }
+
     /// Presses a key while another one is held.
     pub(super) async fn chord(&self, held: char, key: char) {
         let action = |kind: &str, key: char| json!({"type": kind, "value": key.to_string()});

@@ -1,0 +1,315 @@
+//! The models in the memory of this machine. There are few, and one that nobody uses is unloaded after a while.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use pybench_chat::local_model::{LocalModel, LocalModelSpec};
+use pybench_run::RunError;
+use tokio::sync::OnceCell;
+
+/// Maximum number of models in memory.
+const MAX_MODELS: usize = 2;
+/// A model that no conversation and no edit has used for this time is unloaded.
+const IDLE: Duration = Duration::from_secs(300);
+/// Parts of that time after which models are looked at.
+const LOOKS: u32 = 10;
+
+/// Empty until the model is loaded; the task that loads it holds the cell.
+type ModelCell = Arc<OnceCell<Arc<dyn LocalModel>>>;
+
+/// The models in the memory of this machine.
+pub(super) struct LocalModels {
+    slots: Mutex<Vec<Slot>>,
+    idle: Duration,
+}
+
+/// The place of a model in memory.
+struct Slot {
+    spec: LocalModelSpec,
+    cell: ModelCell,
+    /// When it was last seen in use.
+    used: Instant,
+}
+
+impl Default for LocalModels {
+    fn default() -> Self {
+        Self::with_idle(IDLE)
+    }
+}
+
+impl LocalModels {
+    fn with_idle(idle: Duration) -> Self {
+        Self {
+            slots: Mutex::default(),
+            idle,
+        }
+    }
+
+    /// The model of this kind, which `load` loads if it is not in memory. If there is no room, one that nobody uses is
+    /// unloaded.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if all models in memory are in use; those of `load`.
+    pub(super) async fn get(
+        self: &Arc<Self>,
+        spec: &LocalModelSpec,
+        load: impl Future<Output = Result<Arc<dyn LocalModel>, RunError>>,
+    ) -> Result<Arc<dyn LocalModel>, RunError> {
+        let cell = self.reserve(spec)?;
+        let model = cell.get_or_try_init(|| load).await?;
+        Ok(model.clone())
+    }
+
+    /// The cell of a model.
+    fn reserve(self: &Arc<Self>, spec: &LocalModelSpec) -> Result<ModelCell, RunError> {
+        let mut slots = self.lock();
+        if let Some(slot) = slots.iter_mut().find(|slot| slot.spec == *spec) {
+            if slot.is_broken() {
+                // Conversations that are open keep the old one.
+                slot.cell = ModelCell::default();
+            }
+            slot.used = Instant::now();
+            return Ok(slot.cell.clone());
+        }
+        make_room(&mut slots)?;
+        if slots.is_empty() {
+            self.watch();
+        }
+        let cell = ModelCell::default();
+        slots.push(Slot {
+            spec: spec.clone(),
+            cell: cell.clone(),
+            used: Instant::now(),
+        });
+        Ok(cell)
+    }
+
+    /// Unloads models that nobody uses, until none is left.
+    fn watch(self: &Arc<Self>) {
+        let (models, pause) = (Arc::downgrade(self), self.idle / LOOKS);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(pause).await;
+                match models.upgrade() {
+                    Some(models) if models.unload_idle() => {}
+                    _ => return,
+                }
+            }
+        });
+    }
+
+    /// Unloads the models that nobody has used for a while; whether others are left.
+    fn unload_idle(&self) -> bool {
+        let mut slots = self.lock();
+        slots.retain_mut(|slot| {
+            let is_used = slot.is_used();
+            if is_used {
+                slot.used = Instant::now();
+            }
+            is_used || slot.used.elapsed() <= self.idle
+        });
+        !slots.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    fn is_broken(&self) -> bool {
+        self.cell.get().is_some_and(|model| model.is_broken())
+    }
+
+    /// Whether somebody loads the model or uses it.
+    fn is_used(&self) -> bool {
+        let has_user = |model: &Arc<dyn LocalModel>| Arc::strong_count(model) > 1;
+        Arc::strong_count(&self.cell) > 1 || self.cell.get().is_some_and(has_user)
+    }
+}
+
+/// Unloads the model that has been unused for the longest time, if there is no room for another one.
+fn make_room(slots: &mut Vec<Slot>) -> Result<(), RunError> {
+    if slots.len() < MAX_MODELS {
+        return Ok(());
+    }
+    let unused = slots.iter().enumerate().filter(|(_, slot)| !slot.is_used());
+    let oldest = unused.min_by_key(|(_, slot)| slot.used).map(|(at, _)| at);
+    let oldest = oldest.ok_or_else(|| {
+        RunError::Conflict(format!(
+            "{MAX_MODELS} models are in the memory of this machine, and all of them are in use: close the conversations or \
+             edits of one, then try again"
+        ))
+    })?;
+    slots.remove(oldest);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
+    use pybench_run::{Price, Rollout};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    /// A model that counts how many of them are in memory.
+    struct Counted {
+        count: Arc<AtomicUsize>,
+        is_broken: bool,
+    }
+
+    impl Counted {
+        fn new(count: &Arc<AtomicUsize>, is_broken: bool) -> Self {
+            count.fetch_add(1, Ordering::SeqCst);
+            Self {
+                count: count.clone(),
+                is_broken,
+            }
+        }
+    }
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    impl LocalModel for Counted {
+        fn client(self: Arc<Self>, _: &Rollout) -> Arc<dyn ChatModel> {
+            self
+        }
+
+        fn is_broken(&self) -> bool {
+            self.is_broken
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl ChatModel for Counted {
+        fn name(&self) -> &str {
+            "counted"
+        }
+
+        fn price(&self) -> Option<Price> {
+            None
+        }
+
+        async fn reply(&self, _: &ChatRequest<'_>) -> Result<Reply, ChatError> {
+            Err(ChatError::Timeout)
+        }
+    }
+
+    /// Models in memory, and how many of them there are.
+    struct Bench {
+        models: Arc<LocalModels>,
+        count: Arc<AtomicUsize>,
+    }
+
+    impl Bench {
+        fn new(idle: Duration) -> Self {
+            Self {
+                models: Arc::new(LocalModels::with_idle(idle)),
+                count: Arc::default(),
+            }
+        }
+
+        fn count(&self) -> usize {
+            self.count.load(Ordering::SeqCst)
+        }
+
+        /// Waits until no more than so many are left.
+        async fn until(&self, count: usize) {
+            let left = async {
+                while self.count() > count {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(LONG, left).await.unwrap();
+        }
+
+        /// The model of this file, for a conversation.
+        async fn client(&self, file: &str) -> Result<Arc<dyn ChatModel>, RunError> {
+            let load = async {
+                let model = Counted::new(&self.count, file == "broken");
+                Ok(Arc::new(model) as Arc<dyn LocalModel>)
+            };
+            let model = self.models.get(&spec(file), load).await?;
+            Ok(model.client(&Rollout::default()))
+        }
+    }
+
+    fn spec(file: &str) -> LocalModelSpec {
+        let agent = serde_json::json!({"kind": "gguf", "model": file});
+        LocalModelSpec::of(&serde_json::from_value(agent).unwrap()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn users_of_the_same_model_share_it() {
+        let bench = Bench::new(LONG);
+        let chat = bench.client("a").await.unwrap();
+        let edit = bench.client("a").await.unwrap();
+        assert!(Arc::ptr_eq(&chat, &edit));
+        drop((chat, edit));
+        // It is there for a while, for the next one.
+        bench.client("a").await.unwrap();
+        assert_eq!(bench.count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_model_that_nobody_uses_makes_room_for_another_one() {
+        let bench = Bench::new(LONG);
+        let used = bench.client("a").await.unwrap();
+        bench.client("b").await.unwrap();
+        let other = bench.client("c").await.unwrap();
+        assert_eq!(bench.count(), MAX_MODELS);
+        let again = bench.client("a").await.unwrap();
+        assert!(Arc::ptr_eq(&used, &again));
+        let Err(error) = bench.client("d").await else {
+            panic!("a third model was loaded");
+        };
+        assert!(matches!(error, RunError::Conflict(_)), "{error}");
+        drop(other);
+        bench.client("d").await.unwrap();
+        assert_eq!(bench.count(), MAX_MODELS);
+    }
+
+    #[tokio::test]
+    async fn a_model_that_no_longer_answers_is_loaded_again() {
+        let bench = Bench::new(LONG);
+        let broken = bench.client("broken").await.unwrap();
+        let again = bench.client("broken").await.unwrap();
+        assert!(!Arc::ptr_eq(&broken, &again));
+        assert_eq!(bench.count(), 2);
+        drop(broken);
+        assert_eq!(bench.count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_model_that_could_not_be_loaded_takes_no_room() {
+        let bench = Bench::new(LONG);
+        for file in ["a", "b", "c"] {
+            let load = async { Err(RunError::BadInput("no weights".to_owned())) };
+            assert!(bench.models.get(&spec(file), load).await.is_err());
+        }
+        bench.client("c").await.unwrap();
+        assert_eq!(bench.count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_model_is_unloaded_when_nobody_has_used_it_for_a_while() {
+        let bench = Bench::new(Duration::from_millis(50));
+        let used = bench.client("a").await.unwrap();
+        bench.client("b").await.unwrap();
+        bench.until(1).await;
+        assert!(Arc::ptr_eq(&used, &bench.client("a").await.unwrap()));
+        drop(used);
+        bench.until(0).await;
+        // It is loaded again.
+        bench.client("a").await.unwrap();
+        assert_eq!(bench.count(), 1);
+    }
+}
