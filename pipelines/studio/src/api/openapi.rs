@@ -351,7 +351,7 @@ fn chats() -> Vec<Operation> {
 }
 
 /// The document.
-pub(super) fn document() -> Value {
+pub(crate) fn document() -> Value {
     let inline = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let mut requests = inline.into_generator();
     let named = SchemaSettings::draft2020_12().for_serialize();
