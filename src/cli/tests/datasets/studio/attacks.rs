@@ -1,16 +1,14 @@
 //! What a file and a page of another origin try against the studio, in a browser.
 
 use std::net::TcpListener;
-use std::path::Path;
 
 use axum::response::Html;
 use axum::{Router, routing::get};
 use pybench_run::{Failure, FailureKind, Journal};
-use pybench_types::id::Digest;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::browser::browser;
-use super::{Studio, a_trajectory};
+use super::{Studio, a_trajectory, row_with_files};
 
 /// A page that wants out of its frame by itself, by the link that is its upper half, and by the form that is its lower half.
 fn breakout(canary: u16, target: &str) -> String {
@@ -23,20 +21,6 @@ fn breakout(canary: u16, target: &str) -> String {
     )
 }
 
-/// A dataset of one row with these HTML files.
-fn dataset(folder: &Path, files: &[String]) {
-    std::fs::create_dir_all(folder.join("files")).unwrap();
-    let stored = files.iter().enumerate().map(|(at, html)| {
-        let id = Digest::of_bytes(html.as_bytes());
-        std::fs::write(folder.join("files").join(id.as_str()), html).unwrap();
-        json!({"name": format!("{at}.html"), "blake3": id})
-    });
-    let messages =
-        json!([{"role": "user", "content": "Count."}, {"role": "assistant", "content": "One."}]);
-    let row = json!({"messages": messages, "files": stored.collect::<Vec<_>>()});
-    std::fs::write(folder.join("train.jsonl"), row.to_string()).unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_does_not_get_out_of_its_frame() {
     const TARGETS: [&str; 3] = ["_top", "_self", "_blank"];
@@ -45,8 +29,11 @@ async fn a_file_does_not_get_out_of_its_frame() {
     canary.set_nonblocking(true).unwrap();
     let port = canary.local_addr().unwrap().port();
     let folder = tempfile::tempdir().unwrap();
-    let files = TARGETS.map(|target| breakout(port, target));
-    dataset(folder.path(), &files);
+    let files = TARGETS.map(|target| {
+        let html = breakout(port, target);
+        (format!("{target}.html"), html.into_bytes())
+    });
+    row_with_files(folder.path(), &files);
     let studio = Studio::start(&[folder.path()]).await;
     let Some(browser) = browser(&studio).await else {
         return;
