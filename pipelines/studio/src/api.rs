@@ -1,7 +1,7 @@
 //! The routes. Each page of the app has one, which answers JSON.
 
 mod comparison;
-mod openapi;
+pub(crate) mod openapi;
 mod previews;
 pub(crate) mod retries;
 mod reviews;

@@ -73,14 +73,16 @@ fn reader(name: String, folder: PathBuf) -> impl FnMut() -> String + Send + 'sta
     }
 }
 
-fn json(of: &impl Serialize) -> String {
+/// What is sent as an event.
+pub(crate) fn json(of: &impl Serialize) -> String {
     serde_json::to_string(of).unwrap_or_else(|error| {
         tracing::error!("an event cannot be written: {error}");
         String::new()
     })
 }
 
-fn server_sent(texts: impl Stream<Item = Arc<str>> + Send + 'static) -> Response {
+/// Texts as server-sent events.
+pub(crate) fn server_sent(texts: impl Stream<Item = Arc<str>> + Send + 'static) -> Response {
     let events = texts.map(|text| Ok::<_, Infallible>(Event::default().data(&*text)));
     // Without an answer to write, a browser that has left would not be noticed everywhere.
     let events = Sse::new(events).keep_alive(KeepAlive::default());

@@ -1,4 +1,4 @@
-//! The types of the web app, generated from the types of the answers.
+//! The types of the web app, generated from the types of the answers, and its routes, generated from the OpenAPI document.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,6 +7,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
 use crate::align::PairView;
+use crate::api::openapi;
 use crate::api::retries::RetriedUnits;
 use crate::chat::view::{ChatList, ChatRequest, ChatView};
 use crate::compare::Comparison;
@@ -77,7 +78,48 @@ fn typescript() -> String {
             None => writeln!(text, "\nexport type {name} = {};", type_of(schema)),
         };
     }
-    text
+    text + &routes(&openapi::document())
+}
+
+/// The routes of the OpenAPI document: what each takes and answers.
+fn routes(document: &Value) -> String {
+    let mut text =
+        "\n/** What each route takes and answers. */\nexport interface Routes {\n".to_owned();
+    let paths = document["paths"].as_object().into_iter().flatten();
+    for (path, operations) in paths {
+        for (method, operation) in operations.as_object().into_iter().flatten() {
+            let body = &operation["requestBody"]["content"]["application/json"]["schema"];
+            let body = (!body.is_null()).then(|| type_of(body));
+            let content = &operation["responses"]["200"]["content"];
+            let of_media = |media: &str| content.get(media).map(|one| type_of(&one["schema"]));
+            let answer = of_media("application/json").or_else(|| of_media("text/event-stream"));
+            let or_null = |found: Option<String>| found.unwrap_or_else(|| "null".to_owned());
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                text,
+                "  \"{} {path}\": {{ query: {}; body: {}; answer: {} }};",
+                method.to_uppercase(),
+                or_null(query(operation)),
+                or_null(body),
+                or_null(answer)
+            );
+        }
+    }
+    text + "}\n"
+}
+
+/// The parameters of an operation that are not in its path; `None` if it has none.
+fn query(operation: &Value) -> Option<String> {
+    let parameters = operation["parameters"].as_array()?;
+    let of_query = parameters.iter().filter(|one| one["in"] == "query");
+    let fields: Vec<String> = of_query
+        .map(|one| {
+            let name = one["name"].as_str().unwrap_or_default();
+            let mark = if one["required"] == true { "" } else { "?" };
+            format!("{name}{mark}: {}", type_of(&one["schema"]))
+        })
+        .collect();
+    (!fields.is_empty()).then(|| format!("{{ {} }}", fields.join("; ")))
 }
 
 fn properties(schema: &Value) -> Option<&Map<String, Value>> {
@@ -195,6 +237,13 @@ fn schemas_become_types() {
         "  categories: (RateView | null)[];\n",
         "  bars: [string, number][];\n",
         "  keys: RecipeKey[];\n",
+    ] {
+        assert!(types.contains(expected), "{expected}\n{types}");
+    }
+    for expected in [
+        "  \"GET /api/data\": { query: null; body: null; answer: SourceInfo[] };\n",
+        "  \"GET /api/data/{name}/{number}\": { query: { turn?: number }; body: null; answer: View };\n",
+        "  \"POST /api/data/{name}/retry\": { query: null; body: { stage: string; kind: string }; answer: RetriedUnits[] };\n",
     ] {
         assert!(types.contains(expected), "{expected}\n{types}");
     }

@@ -409,7 +409,9 @@ fn shown(seen: &Observation) -> Vec<OutputView> {
     }
     let stopped = match seen.stopped {
         None => None,
-        Some(Stopped::Interrupted) => Some("The cell exceeded its time limit and was interrupted."),
+        Some(Stopped::Interrupted) => {
+            Some("The cell was interrupted, by its time limit or by a person.")
+        }
         Some(Stopped::Restarted) => {
             Some("The cell ignored the interrupt at its time limit; the session was restarted.")
         }

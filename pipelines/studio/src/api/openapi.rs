@@ -254,6 +254,11 @@ fn people() -> Vec<Operation> {
             "Numbers of decisions, and agreement",
         )
         .answer::<ReviewSummary>(),
+        get(
+            "/api/data/{name}/reviews/events",
+            "The same, whenever somebody has decided",
+        )
+        .events::<ReviewSummary>(),
         put("/api/data/{name}/{number}/review", "Decide on a trajectory")
             .body::<Review>()
             .answer::<Review>(),
@@ -346,7 +351,7 @@ fn chats() -> Vec<Operation> {
 }
 
 /// The document.
-pub(super) fn document() -> Value {
+pub(crate) fn document() -> Value {
     let inline = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let mut requests = inline.into_generator();
     let named = SchemaSettings::draft2020_12().for_serialize();

@@ -1,17 +1,20 @@
 //! Decisions of people on trajectories.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::StatusCode;
+use axum::response::Response;
 use axum::routing::{get, put};
 use axum::{Json, Router};
 
 use crate::edit::routes::Studio;
-use crate::handlers::{ApiError, record, with_source};
+use crate::handlers::{ApiError, blocking, open, record, run_folder, with_source};
+use crate::live::{json, server_sent};
 use crate::review::{self, Review, ReviewSummary};
-use crate::sources::Sources;
+use crate::sources::{Opened, Sources};
 
 /// Maximum number of bytes of a request's body.
 pub(super) const MAX_BODY: usize = 256 << 10;
@@ -20,6 +23,7 @@ pub(super) fn router() -> Router<Studio> {
     let save = put(save_review).layer(DefaultBodyLimit::max(MAX_BODY));
     Router::new()
         .route("/api/data/{name}/reviews", get(reviews))
+        .route("/api/data/{name}/reviews/events", get(follow))
         .route("/api/data/{name}/{number}/review", save)
 }
 
@@ -30,11 +34,51 @@ async fn reviews(
 ) -> Result<Json<ReviewSummary>, ApiError> {
     with_source(sources, name, |opened| {
         let reviews = review::read_all(opened.run()?)?;
-        let ids: Vec<String> = reviews.iter().map(|one| one.trajectory.clone()).collect();
-        let tasks = opened.index.tasks_of(&ids)?;
-        Ok(Json(review::summary(&reviews, &tasks)))
+        Ok(Json(summary(opened, &reviews)?))
     })
     .await
+}
+
+fn summary(opened: &Opened, reviews: &[Review]) -> Result<ReviewSummary, ApiError> {
+    let ids: Vec<String> = reviews.iter().map(|one| one.trajectory.clone()).collect();
+    let tasks = opened.index.tasks_of(&ids)?;
+    Ok(review::summary(reviews, &tasks))
+}
+
+/// The same, now and whenever somebody has decided.
+async fn follow(
+    State(sources): State<Arc<Sources>>,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    let (of, found) = (sources.clone(), name.clone());
+    let folder = blocking(move || run_folder(&of, &found)).await?;
+    // The names of runs, which are followed too, have no slash.
+    let followed = format!("reviews/{name}");
+    let read = reader(sources.clone(), name, folder);
+    Ok(server_sent(sources.watchers().follow(&followed, read)))
+}
+
+/// Reads the decisions, and counts only those that have changed, since agreement costs a bootstrap.
+fn reader(
+    sources: Arc<Sources>,
+    name: String,
+    folder: PathBuf,
+) -> impl FnMut() -> String + Send + 'static {
+    let (mut known, mut text) = (None, String::new());
+    move || {
+        // What cannot be read now is read again.
+        let Ok(reviews) = review::read_all(&folder) else {
+            return text.clone();
+        };
+        if known.as_ref() != Some(&reviews) {
+            let counted = open(&sources, &name).and_then(|opened| summary(&opened, &reviews));
+            if let Ok(counted) = counted {
+                text = json(&counted);
+                known = Some(reviews);
+            }
+        }
+        text.clone()
+    }
 }
 
 /// Saves a decision. When this answers, it is on the disk.

@@ -139,7 +139,8 @@ impl Chats {
         let root = &self.place.root;
         let (conversation, first) = match (&request.agent, &request.conversation) {
             (Some(agent), None) => {
-                let settings = self.settings(agent)?;
+                let mut settings = self.settings(agent)?;
+                settings.rollout.format = request.format.unwrap_or(settings.rollout.format);
                 if topic.is_some() {
                     check_sandbox(&settings)?;
                 }

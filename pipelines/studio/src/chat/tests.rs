@@ -6,7 +6,7 @@ use std::time::Duration;
 use pybench_agent::{Format as _, PybenchFormat, ToolsFormat};
 use pybench_chat::entry::{Entry, InputFile};
 use pybench_llm::Reply;
-use pybench_run::RunError;
+use pybench_run::{FormatChoice, RunError};
 use pybench_testing::endpoint::{Answer, Endpoint};
 use pybench_testing::sessions::default_interpreter_works;
 use pybench_types::id::Digest;
@@ -26,6 +26,7 @@ fn begin(agent: &str) -> ChatRequest {
         agent: Some(agent.to_owned()),
         conversation: None,
         about: None,
+        format: None,
     }
 }
 
@@ -263,6 +264,7 @@ async fn what_cannot_be_opened_is_explained() {
         agent: None,
         conversation: None,
         about: None,
+        format: None,
     };
     let missing = ChatRequest {
         conversation: Some("0123456789ab".to_owned()),
@@ -275,5 +277,27 @@ async fn what_cannot_be_opened_is_explained() {
     // None of them takes a place.
     for _ in 0..MAX_CHATS {
         assert!(chats.open(&begin("m"), None).await.unwrap().is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_person_chooses_between_prompts_and_function_calls() {
+    if !default_interpreter_works() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = Endpoint::always(Answer::Hang).await;
+    let chats = chats(&folder, &endpoint, LONG);
+    for (format, expected) in [
+        (None, "pybench"),
+        (Some(FormatChoice::Codeact), "codeact"),
+        (Some(FormatChoice::Tools), "tools"),
+    ] {
+        let request = ChatRequest {
+            format,
+            ..begin("m")
+        };
+        let open = chats.open(&request, None).await.unwrap().unwrap();
+        assert_eq!(open.view(0, 0).format, expected);
     }
 }

@@ -2,6 +2,7 @@
 
 use pybench_agent::Format;
 use pybench_chat::entry::Entry;
+use pybench_run::FormatChoice;
 use pybench_types::trajectory::{Turn, Usage, Verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,10 @@ pub(crate) struct ChatRequest {
     /// What a new one is about.
     #[serde(default)]
     pub(crate) about: Option<ChatTopic>,
+    /// Message format of a new one, unless it is that of the agent's recipe: `tools` has function calls, the others prompts.
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    pub(crate) format: Option<FormatChoice>,
 }
 
 /// The task of a trajectory.

@@ -1,9 +1,13 @@
-/** Asks the server. `types.ts` has the types of its answers. */
+/** Asks the server. `types.ts` has its routes and the types of its answers, generated from the server's OpenAPI document. */
 
 import type {
-  AgentList, ChatList, ChatRequest, ChatView, Comparison, ContinueRequest, DatasetStatistics, Facet, FilePage, FileView, ForkRequest, ForkView, Matrix, Page, PairView, RecipeView, Results,
-  RetriedUnits, Review, ReviewSummary, SaveRequest, SourceInfo, TaskQueue, TaskReview, TrainingRun, View, WrittenTurn,
+  ChatRequest, ContinueRequest, FilePage, FileView, ForkRequest, Review, Routes, SaveRequest, TaskReview, WrittenTurn,
 } from "./types";
+
+type Route = keyof Routes;
+/** Values for the names in braces of a route. */
+type Parts<R extends string> = R extends `${string}{${infer Name}}${infer Rest}` ? Record<Name, string | number> & Parts<Rest> : unknown;
+type Query<R extends Route> = Routes[R]["query"] | URLSearchParams;
 
 /** Asks the server; throws its message if it refuses. */
 async function ask(path: string, init?: RequestInit): Promise<Response> {
@@ -24,34 +28,57 @@ async function ask(path: string, init?: RequestInit): Promise<Response> {
   throw new Error(message || response.statusText);
 }
 
-const json = async <T>(path: string, init?: RequestInit): Promise<T> => (await ask(path, init)).json();
+/** The address of a route. */
+function at<R extends Route>(route: R, parts: Parts<R>, query?: Query<R>): string {
+  const values = parts as Record<string, string | number>;
+  const path = route.split(" ")[1]?.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(String(values[name])));
+  const fields = Object.entries(query ?? {}).map(([name, value]) => [name, String(value)]);
+  const asked = query instanceof URLSearchParams ? query : new URLSearchParams(fields);
+  return asked.size ? `${path}?${asked}` : `${path}`;
+}
 
-const of = (name: string) => `/api/data/${encodeURIComponent(name)}`;
+const sending = (method: string, body: unknown): RequestInit => ({
+  method,
+  headers: { "Content-Type": "application/json" },
+  body: JSON.stringify(body),
+});
 
-export const sources = () => json<SourceInfo[]>("/api/data");
+/** What a route answers. */
+async function call<R extends Route>(
+  route: R, parts: Parts<R>, { query, body }: { query?: Query<R>; body?: Routes[R]["body"] } = {},
+): Promise<Routes[R]["answer"]> {
+  const method = route.split(" ")[0] ?? "GET";
+  return (await ask(at(route, parts, query), method === "GET" ? undefined : sending(method, body ?? {}))).json();
+}
+
+/** Asks for the end of a session, also while the page is left. */
+const leave = (address: string) => void fetch(address, { ...sending("DELETE", {}), keepalive: true }).catch(() => {});
+
+export const sources = () => call("GET /api/data", {});
 /** Where the server sends the list of runs, or the status of one, whenever it has changed. */
-export const listEvents = "/api/events";
-export const statusEvents = (name: string) => `${of(name)}/events`;
+export const listEvents = at("GET /api/events", {});
+export const statusEvents = (name: string) => at("GET /api/data/{name}/events", { name });
 /** The recipe of a run, and that of another one beside it. */
 export const recipe = (name: string, beside: string) =>
-  json<RecipeView>(`${of(name)}/recipe${beside ? `?beside=${encodeURIComponent(beside)}` : ""}`);
-export const results = () => json<Results>("/api/results");
-export const trainingRuns = () => json<TrainingRun[]>("/api/results/training");
-export const statistics = (name: string) => json<DatasetStatistics>(`${of(name)}/statistics`);
-export const facets = (name: string) => json<Facet[]>(`${of(name)}/facets`);
-export const page = (name: string, query: URLSearchParams) => json<Page>(`${of(name)}?${query}`);
+  call("GET /api/data/{name}/recipe", { name }, { query: beside ? { beside } : {} });
+export const results = () => call("GET /api/results", {});
+export const trainingRuns = () => call("GET /api/results/training", {});
+export const statistics = (name: string) => call("GET /api/data/{name}/statistics", { name });
+export const facets = (name: string) => call("GET /api/data/{name}/facets", { name });
+export const page = (name: string, query: URLSearchParams) => call("GET /api/data/{name}", { name }, { query });
 /** A trajectory; of a long one the page that has this turn. */
-export const view = (name: string, number: number, turn = 1) => json<View>(`${of(name)}/${number}?turn=${turn}`);
-export const rawAddress = (name: string, number: number) => `${of(name)}/${number}/raw`;
+export const view = (name: string, number: number, turn = 1) =>
+  call("GET /api/data/{name}/{number}", { name, number }, { query: { turn } });
+export const rawAddress = (name: string, number: number) => at("GET /api/data/{name}/{number}/raw", { name, number });
 export const raw = async (name: string, number: number) =>
-  JSON.stringify(await json<unknown>(`${of(name)}/${number}/raw`), null, 1);
+  JSON.stringify(await call("GET /api/data/{name}/{number}/raw", { name, number }), null, 1);
 export const fileAddress = (name: string, file: FileView) =>
-  `${of(name)}/files/${file.id}?name=${encodeURIComponent(file.name)}`;
+  at("GET /api/data/{name}/files/{id}", { name, id: file.id }, { name: file.name });
 /** A part of a file; `from` is a row, a page or a byte. */
 export const filePage = (name: string, file: FileView, from: number, sheet: number) =>
-  json<FilePage>(`${of(name)}/files/${file.id}/page?${new URLSearchParams({ name: file.name, from: String(from), sheet: String(sheet) })}`);
+  call("GET /api/data/{name}/files/{id}/page", { name, id: file.id }, { query: { name: file.name, from, sheet } });
 /** Where an HTML file is for a frame that may do nothing. */
-export const frameAddress = (name: string, file: FileView) => `${of(name)}/files/${file.id}/frame`;
+export const frameAddress = (name: string, file: FileView) => at("GET /api/data/{name}/files/{id}/frame", { name, id: file.id });
 
 /** The files of a run, or of the session of a conversation. */
 export interface FileSource {
@@ -65,78 +92,69 @@ export const filesOf = (name: string): FileSource => ({
   frame: (file) => frameAddress(name, file),
 });
 
-export const comparison = (query: URLSearchParams) => json<Comparison>(`/api/compare?${query}`);
-export const matrix = (query: URLSearchParams) => json<Matrix>(`/api/compare/matrix?${query}`);
-export const pair = (query: URLSearchParams) => json<PairView>(`/api/compare/pair?${query}`);
-export const reviews = (name: string) => json<ReviewSummary>(`${of(name)}/reviews`);
-
-const sending = (method: string, body: unknown): RequestInit => ({
-  method,
-  headers: { "Content-Type": "application/json" },
-  body: JSON.stringify(body),
-});
+export const comparison = (query: URLSearchParams) => call("GET /api/compare", {}, { query });
+export const matrix = (query: URLSearchParams) => call("GET /api/compare/matrix", {}, { query });
+export const pair = (query: URLSearchParams) => call("GET /api/compare/pair", {}, { query });
+export const reviews = (name: string) => call("GET /api/data/{name}/reviews", { name });
+/** Where the server sends the same whenever somebody has decided. */
+export const reviewEvents = (name: string) => at("GET /api/data/{name}/reviews/events", { name });
 
 /** Begins to edit a turn: those before it are replayed. */
-export const beginFork = (name: string, number: number, request: ForkRequest) =>
-  json<ForkView>(`${of(name)}/${number}/forks`, sending("POST", request));
-export const fork = (id: string) => json<ForkView>(`/api/forks/${id}`);
+export const beginFork = (name: string, number: number, body: ForkRequest) =>
+  call("POST /api/data/{name}/{number}/forks", { name, number }, { body });
+export const fork = (id: string) => call("GET /api/forks/{id}", { id });
 /** Sends turns; `after` is the number of turns that the person has seen. */
 export const sendTurns = (id: string, after: number, turns: WrittenTurn[]) =>
-  json<ForkView>(`/api/forks/${id}/turns`, sending("POST", { after, turns }));
+  call("POST /api/forks/{id}/turns", { id }, { body: { after, turns } });
 /** The agents that can continue an edit. */
-export const agents = () => json<AgentList>("/api/agents");
+export const agents = () => call("GET /api/agents", {});
 /** Lets a model write the next turns of an edit. */
-export const continueFork = (id: string, request: ContinueRequest) =>
-  json<ForkView>(`/api/forks/${id}/continue`, sending("POST", request));
-export const stopFork = (id: string) => json<ForkView>(`/api/forks/${id}/stop`, sending("POST", {}));
+export const continueFork = (id: string, body: ContinueRequest) => call("POST /api/forks/{id}/continue", { id }, { body });
+export const stopFork = (id: string) => call("POST /api/forks/{id}/stop", { id });
 /** Saves an edit; when the promise is fulfilled, it is on the disk. */
-export const saveFork = (id: string, what: SaveRequest) =>
-  json<ForkView>(`/api/forks/${id}/save`, sending("POST", what));
-/** Ends the session of an edit, also while the page is left. */
-export const leaveFork = (id: string) =>
-  void fetch(`/api/forks/${id}`, { ...sending("DELETE", {}), keepalive: true }).catch(() => {});
+export const saveFork = (id: string, body: SaveRequest) => call("POST /api/forks/{id}/save", { id }, { body });
+/** Ends the session of an edit. */
+export const leaveFork = (id: string) => leave(at("DELETE /api/forks/{id}", { id }));
 /** An edited trajectory. */
 export const edited = (name: string, number: number, id: string) =>
-  json<View>(`${of(name)}/${number}/edits/${encodeURIComponent(id)}`);
-export const preferencesAddress = (name: string) => `${of(name)}/preferences`;
+  call("GET /api/data/{name}/{number}/edits/{id}", { name, number, id });
+export const preferencesAddress = (name: string) => at("GET /api/data/{name}/preferences", { name });
 
-export const chatList = () => json<ChatList>("/api/chats");
-export const beginChat = (request: ChatRequest) => json<ChatView>("/api/chats", sending("POST", request));
-const ofChat = (id: string) => `/api/chats/${encodeURIComponent(id)}`;
+export const chatList = () => call("GET /api/chats", {});
+export const beginChat = (body: ChatRequest) => call("POST /api/chats", {}, { body });
 /** The state of a conversation that is open. The answer waits for a version above `after`. */
 export const chat = (id: string, after: number, generation: number, from: number) =>
-  json<ChatView>(`${ofChat(id)}?after=${after}&generation=${generation}&from=${from}`);
+  call("GET /api/chats/{id}", { id }, { query: { after, generation, from } });
 /** Sends a message, or replaces the message with a number. */
 export const sendMessage = (id: string, text: string, replaces: number | null) =>
-  json<unknown>(`${ofChat(id)}/messages`, sending("POST", { text, replaces }));
+  call("POST /api/chats/{id}/messages", { id }, { body: { text, replaces } });
 export const orderChat = (id: string, order: "retry" | "continue" | "stop" | "grade" | "dataset") =>
-  json<unknown>(`${ofChat(id)}/${order}`, sending("POST", {}));
+  call(`POST /api/chats/{id}/${order}`, { id });
 export const putChatFile = (id: string, name: string, base64: string) =>
-  json<unknown>(`${ofChat(id)}/files`, sending("PUT", { name, base64 }));
+  call("PUT /api/chats/{id}/files", { id }, { body: { name, base64 } });
 /** The `id` of such a file is the version of the session, so that a changed file has another address. */
 export const chatFiles = (id: string): FileSource => {
   const query = (file: FileView) => new URLSearchParams({ path: file.name, version: file.id });
   return {
-    address: (file) => `${ofChat(id)}/file?${query(file)}`,
-    page: (file, from, sheet) =>
-      json<FilePage>(`${ofChat(id)}/file/page?${new URLSearchParams({ name: file.name, from: String(from), sheet: String(sheet) })}`),
-    frame: (file) => `${ofChat(id)}/file/frame?${query(file)}`,
+    address: (file) => at("GET /api/chats/{id}/file", { id }, query(file)),
+    page: (file, from, sheet) => call("GET /api/chats/{id}/file/page", { id }, { query: { name: file.name, from, sheet } }),
+    frame: (file) => at("GET /api/chats/{id}/file/frame", { id }, query(file)),
   };
 };
-export const exportAddress = (id: string, form: "notebook" | "json" | "html") => `${ofChat(id)}/export/${form}`;
-/** Ends the session of a conversation, also while the page is left. */
-export const leaveChat = (id: string) =>
-  void fetch(ofChat(id), { ...sending("DELETE", {}), keepalive: true }).catch(() => {});
+export const exportAddress = (id: string, form: "notebook" | "json" | "html") =>
+  at("GET /api/chats/{id}/export/{form}", { id, form });
+/** Ends the session of a conversation. */
+export const leaveChat = (id: string) => leave(at("DELETE /api/chats/{id}", { id }));
 
 /** Makes the failed units of a stage and kind pending again. */
 export const retryUnits = (name: string, stage: string, kind: string) =>
-  json<RetriedUnits[]>(`${of(name)}/retry`, sending("POST", { stage, kind }));
+  call("POST /api/data/{name}/retry", { name }, { body: { stage, kind } });
 /** The tasks of a run, before they are solved. */
-export const tasks = (name: string, query: URLSearchParams) => json<TaskQueue>(`${of(name)}/tasks?${query}`);
+export const tasks = (name: string, query: URLSearchParams) => call("GET /api/data/{name}/tasks", { name }, { query });
 /** Saves a decision on a task; when the promise is fulfilled, it is on the disk. */
-export const saveTaskReview = (name: string, id: string, review: TaskReview) =>
-  json<TaskReview>(`${of(name)}/tasks/${id}/review`, sending("PUT", review));
+export const saveTaskReview = (name: string, id: string, body: TaskReview) =>
+  call("PUT /api/data/{name}/tasks/{id}/review", { name, id }, { body });
 
 /** Saves a decision; when the promise is fulfilled, it is on the disk. */
-export const saveReview = (name: string, number: number, review: Review) =>
-  json<Review>(`${of(name)}/${number}/review`, sending("PUT", review));
+export const saveReview = (name: string, number: number, body: Review) =>
+  call("PUT /api/data/{name}/{number}/review", { name, number }, { body });

@@ -1,30 +1,23 @@
-/** Highlights Python: pieces of the text with the class of each. */
+/** Highlights Python by its grammar. It is loaded when the first code is shown: see `highlighter.svelte.ts`. */
 
-const KEYWORDS =
-  "and as assert async await break class continue def del elif else except finally for from global if import in is lambda " +
-  "nonlocal not or pass raise return try while with yield None True False";
-const PIECES = new RegExp(
-  [
-    String.raw`(?<comment>#[^\n]*)`,
-    String.raw`(?<string>(?:\b[rbfuRBFU]{1,2})?(?:"""[\s\S]*?(?:"""|$)|'''[\s\S]*?(?:'''|$)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?))`,
-    String.raw`(?<number>\b\d[\w.]*)`,
-    String.raw`(?<keyword>\b(?:${KEYWORDS.split(" ").join("|")})\b)`,
-  ].join("|"),
-  "g",
-);
-/** Longer code is shown without colors. */
-const MOST = 50_000;
+import { highlightCode, tagHighlighter, tags } from "@lezer/highlight";
+import { parser } from "@lezer/python";
+import type { Piece } from "./highlighter.svelte";
 
-export function highlight(code: string): { kind: string; text: string }[] {
-  if (code.length > MOST) return [{ kind: "", text: code }];
-  const pieces = [];
-  let at = 0;
-  for (const found of code.matchAll(PIECES)) {
-    const kind = Object.entries(found.groups ?? {}).find(([, text]) => text !== undefined)?.[0] ?? "";
-    if (found.index > at) pieces.push({ kind: "", text: code.slice(at, found.index) });
-    pieces.push({ kind, text: found[0] });
-    at = found.index + found[0].length;
-  }
-  pieces.push({ kind: "", text: code.slice(at) });
+const CLASSES = tagHighlighter([
+  { tag: tags.comment, class: "comment" },
+  { tag: tags.string, class: "string" },
+  { tag: tags.number, class: "number" },
+  { tag: [tags.keyword, tags.bool, tags.operatorKeyword], class: "keyword" },
+]);
+
+/** The text in pieces, with the class of each. */
+export function highlight(code: string): Piece[] {
+  const pieces: Piece[] = [];
+  highlightCode(
+    code, parser.parse(code), CLASSES,
+    (text, kind) => pieces.push({ kind, text }),
+    () => pieces.push({ kind: "", text: "\n" }),
+  );
   return pieces;
 }

@@ -38,6 +38,7 @@ export interface ChatRequest {
   agent: string | null;
   conversation: string | null;
   about: ChatTopic | null;
+  format: string | null;
 }
 
 export interface ChatTopic {
@@ -619,4 +620,59 @@ export interface WrittenTurn {
   model: string | null;
   text: string;
   cells: string[];
+}
+
+/** What each route takes and answers. */
+export interface Routes {
+  "GET /api/openapi.json": { query: null; body: null; answer: unknown };
+  "GET /api/data": { query: null; body: null; answer: SourceInfo[] };
+  "GET /api/data/{name}": { query: { from?: number; count?: number; sort?: string; descending?: boolean; category?: string; keyword?: string; origin?: string; kinds?: string; language?: string; teacher?: string; format?: string; verdict?: string; rejected_by?: string; upstream?: string; fixed?: string; strict?: string; end?: string; error?: string; min_turns?: number; max_turns?: number; min_tokens?: number; max_tokens?: number; min_usd?: number; max_usd?: number; search?: string; role?: string; task?: string; after?: number; review?: string; reviewer?: string; label?: string; edited?: boolean }; body: null; answer: Page };
+  "GET /api/data/{name}/facets": { query: null; body: null; answer: Facet[] };
+  "GET /api/data/{name}/{number}": { query: { turn?: number }; body: null; answer: View };
+  "GET /api/data/{name}/{number}/raw": { query: null; body: null; answer: unknown };
+  "GET /api/data/{name}/files/{id}": { query: { name?: string; head?: number | null }; body: null; answer: null };
+  "GET /api/data/{name}/files/{id}/page": { query: { name?: string; from?: number; sheet?: number }; body: null; answer: FilePage };
+  "GET /api/data/{name}/files/{id}/frame": { query: null; body: null; answer: null };
+  "GET /api/compare": { query: { a?: string; b?: string; a_teacher?: string; b_teacher?: string; measure?: string; flips?: boolean; from?: number; count?: number }; body: null; answer: Comparison };
+  "GET /api/compare/matrix": { query: { a?: string; b?: string; c?: string; d?: string; e?: string; f?: string; a_teacher?: string; b_teacher?: string; c_teacher?: string; d_teacher?: string; e_teacher?: string; f_teacher?: string; measure?: string; flips?: boolean; from?: number; count?: number }; body: null; answer: Matrix };
+  "GET /api/compare/pair": { query: { a: string; a_number: number; b: string; b_number: number }; body: null; answer: PairView };
+  "GET /api/events": { query: null; body: null; answer: SourceInfo[] };
+  "GET /api/data/{name}/status": { query: null; body: null; answer: RunStatus };
+  "GET /api/data/{name}/events": { query: null; body: null; answer: RunStatus };
+  "POST /api/data/{name}/retry": { query: null; body: { stage: string; kind: string }; answer: RetriedUnits[] };
+  "GET /api/data/{name}/recipe": { query: { beside?: string }; body: null; answer: RecipeView };
+  "GET /api/data/{name}/statistics": { query: null; body: null; answer: DatasetStatistics };
+  "GET /api/results": { query: null; body: null; answer: Results };
+  "GET /api/results/training": { query: null; body: null; answer: TrainingRun[] };
+  "GET /api/data/{name}/reviews": { query: null; body: null; answer: ReviewSummary };
+  "GET /api/data/{name}/reviews/events": { query: null; body: null; answer: ReviewSummary };
+  "PUT /api/data/{name}/{number}/review": { query: null; body: { trajectory: string; reviewer: string; decision?: "accept" | "reject" | null; label: string; comment: string }; answer: Review };
+  "GET /api/data/{name}/tasks": { query: { from?: number; count?: number; decision?: string }; body: null; answer: TaskQueue };
+  "PUT /api/data/{name}/tasks/{id}/review": { query: null; body: { reviewer: string; decision: "accept" | "change" | "reject"; query: string; makes: string[]; comment: string }; answer: TaskReview };
+  "GET /api/data/{name}/edits": { query: null; body: null; answer: EditInfo[] };
+  "GET /api/data/{name}/preferences": { query: null; body: null; answer: null };
+  "GET /api/data/{name}/{number}/edits/{id}": { query: null; body: null; answer: View };
+  "POST /api/data/{name}/{number}/forks": { query: null; body: { trajectory: string; turn: number; editor: string; turns?: ({ recorded?: number | null; model?: string | null; text?: string; cells?: string[] })[] }; answer: ForkView };
+  "GET /api/agents": { query: null; body: null; answer: AgentList };
+  "GET /api/forks/{id}": { query: null; body: null; answer: ForkView };
+  "DELETE /api/forks/{id}": { query: null; body: null; answer: unknown };
+  "POST /api/forks/{id}/turns": { query: null; body: { after: number; turns: ({ recorded?: number | null; model?: string | null; text?: string; cells?: string[] })[] }; answer: ForkView };
+  "POST /api/forks/{id}/continue": { query: null; body: { after: number; agent: string; turns: number; tokens: number; usd?: number | null }; answer: ForkView };
+  "POST /api/forks/{id}/stop": { query: null; body: null; answer: ForkView };
+  "POST /api/forks/{id}/save": { query: null; body: { repair: boolean; pair: boolean }; answer: ForkView };
+  "GET /api/chats": { query: null; body: null; answer: ChatList };
+  "POST /api/chats": { query: null; body: { agent?: string | null; conversation?: string | null; about?: { name: string; number: number } | null; format?: string | null }; answer: ChatView };
+  "GET /api/chats/{id}": { query: { after?: number; generation?: number; from?: number }; body: null; answer: ChatView };
+  "DELETE /api/chats/{id}": { query: null; body: null; answer: unknown };
+  "POST /api/chats/{id}/messages": { query: null; body: { text: string; replaces?: number | null }; answer: unknown };
+  "POST /api/chats/{id}/retry": { query: null; body: null; answer: unknown };
+  "POST /api/chats/{id}/continue": { query: null; body: null; answer: unknown };
+  "POST /api/chats/{id}/stop": { query: null; body: null; answer: unknown };
+  "POST /api/chats/{id}/grade": { query: null; body: null; answer: unknown };
+  "POST /api/chats/{id}/dataset": { query: null; body: null; answer: unknown };
+  "GET /api/chats/{id}/export/{form}": { query: null; body: null; answer: null };
+  "GET /api/chats/{id}/file": { query: { path: string }; body: null; answer: null };
+  "GET /api/chats/{id}/file/page": { query: { name?: string; from?: number; sheet?: number }; body: null; answer: FilePage };
+  "GET /api/chats/{id}/file/frame": { query: { path: string }; body: null; answer: null };
+  "PUT /api/chats/{id}/files": { query: null; body: { name: string; base64: string }; answer: unknown };
 }

@@ -13,12 +13,15 @@ use serde_json::{Value, json};
 
 use super::Studio;
 use super::browser::browser;
+use super::webdriver::Browser;
 use crate::support::endpoint::{Answer, Endpoint};
 use crate::support::fixture::interpreter_is_here;
 
 const ENTER: &str = "\u{e007}";
 const ESCAPE: &str = "\u{e00c}";
 const PATIENCE: Duration = Duration::from_secs(120);
+/// The key of the endpoint, in the environment of the server.
+const KEY: (&str, &str) = ("STUDIO_TEST_KEY", "secret-of-the-server");
 
 /// Answers a message by the cell that it names, and an observation by its last line.
 fn respond(request: &Value) -> Answer {
@@ -42,7 +45,7 @@ fn respond(request: &Value) -> Answer {
 /// A folder with a recipe and conversations.
 struct Place {
     folder: tempfile::TempDir,
-    _endpoint: Endpoint,
+    endpoint: Endpoint,
 }
 
 impl Place {
@@ -50,15 +53,13 @@ impl Place {
         let endpoint = Endpoint::start(|request| async move { respond(&request) }).await;
         let folder = tempfile::tempdir().unwrap();
         let recipe = format!(
-            "name = 't'\n[agents.m]\nkind = 'openai'\nmodel = 'm'\nbase_url = '{}'\n",
-            endpoint.base_url()
+            "name = 't'\n[agents.m]\nkind = 'openai'\nmodel = 'm'\nbase_url = '{}'\nkey_env = '{}'\n",
+            endpoint.base_url(),
+            KEY.0
         );
         std::fs::write(folder.path().join("r.toml"), recipe).unwrap();
         std::fs::create_dir(folder.path().join("runs")).unwrap();
-        Self {
-            folder,
-            _endpoint: endpoint,
-        }
+        Self { folder, endpoint }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -75,7 +76,7 @@ impl Place {
             "--chat-history".as_ref(),
             &chats,
         ];
-        Studio::start(&args).await
+        Studio::start_with(&args, &[KEY]).await
     }
 }
 
@@ -214,6 +215,25 @@ async fn a_conversation_has_files_streams_and_survives_a_kill() {
         "{last:#}"
     );
 
+    // The endpoint got the key; no page, no export and nothing on the disk has it.
+    let keys = place.endpoint.keys();
+    let sent = format!("Bearer {}", KEY.1);
+    assert!(keys.contains(&Some(sent)), "{keys:?}");
+    let exports = ["notebook", "json", "html"].map(|form| format!("{path}/export/{form}"));
+    let pages = ["/", "/api/chats", "/api/agents", path.as_str()];
+    for page in exports.iter().map(String::as_str).chain(pages) {
+        until(&studio, &path, is_idle).await;
+        let answer = studio.answer(page).await;
+        assert_eq!(answer.status(), StatusCode::OK, "{page}");
+        assert!(!answer.text().await.unwrap().contains(KEY.1), "{page}");
+    }
+    for file in place.path("chats").read_dir().unwrap() {
+        let file = file.unwrap().path();
+        let bytes = std::fs::read(&file).unwrap_or_default();
+        let mut parts = bytes.windows(KEY.1.len());
+        assert!(!parts.any(|part| part == KEY.1.as_bytes()), "{file:?}");
+    }
+
     // Ctrl-C does not wait for a page that waits for a change.
     let waiting = studio.get(&format!("{path}?after=1000000")).send();
     let waiting = tokio::spawn(waiting);
@@ -287,6 +307,27 @@ async fn other_sites_cannot_talk_and_wrong_requests_are_explained() {
     assert_eq!(studio.answer(&path).await.status(), StatusCode::NOT_FOUND);
 }
 
+/// Writes a message, and sends it as soon as it can be sent.
+async fn say(browser: &Browser, text: &str) {
+    browser
+        .value("document.querySelector('.write textarea').focus()")
+        .await;
+    browser.keys(text).await;
+    browser
+        .wait("!document.querySelector('.write button').disabled")
+        .await;
+    browser.keys(ENTER).await;
+}
+
+/// Clicks a button, as soon as it can be clicked.
+async fn click(browser: &Browser, text: &str) {
+    let found = format!(
+        "[...document.querySelectorAll('button')].find((one) => !one.disabled && one.innerText === {text:?})"
+    );
+    browser.wait(&format!("!!{found}")).await;
+    browser.value(&format!("{found}.click()")).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_talks_in_the_browser() {
     if !interpreter_is_here() {
@@ -347,12 +388,9 @@ async fn a_person_talks_in_the_browser() {
     assert_eq!(browser.value("window.owned === undefined").await, true);
     let inside = "document.querySelectorAll('img, iframe, form[action]').length";
     assert_eq!(browser.value(inside).await, 0);
-    assert_eq!(
-        browser
-            .value("!!document.querySelector('.code .keyword, .code .string')")
-            .await,
-        true
-    );
+    browser
+        .wait("!!document.querySelector('.code .keyword, .code .string')")
+        .await;
 
     // A reply is stopped, and the message is replaced.
     browser
@@ -382,6 +420,36 @@ async fn a_person_talks_in_the_browser() {
     browser.keys(ENTER).await;
     browser.wait(&has("It is 42.")).await;
     assert_eq!(browser.value(&has("I am thinking.")).await, false);
+
+    // A file is dropped; a cell is stopped, which keeps the variables; the last message is answered again.
+    browser
+        .value(
+            "(() => { const data = new DataTransfer(); data.items.add(new File(['6'], 'dropped.txt')); \
+             dispatchEvent(new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true})); return true })()",
+        )
+        .await;
+    browser
+        .wait(&has("data/dropped.txt was put into the session"))
+        .await;
+    let code = "y = int(open('data/dropped.txt').read()) + 1; print('begun', flush=True); \
+                __import__('time').sleep(300)";
+    say(&browser, code).await;
+    browser
+        .wait("[...document.querySelectorAll('[aria-busy] .output')].some((one) => one.innerText.includes('begun'))")
+        .await;
+    browser.keys(ESCAPE).await;
+    browser.wait(&has("let the model go on")).await;
+    say(&browser, "print(y)").await;
+    browser.wait(&has("It is 7.")).await;
+    click(&browser, "answer again").await;
+    browser
+        .wait("performance.getEntriesByType('resource').some((one) => one.name.endsWith('/retry'))")
+        .await;
+    click(&browser, "add to the dataset").await;
+    browser.wait(&has("added to")).await;
+    assert_eq!(browser.value(&has("It is 7.")).await, true);
+    let rows = std::fs::read_to_string(place.path("chats/dataset/rows.jsonl")).unwrap();
+    assert_eq!(rows.lines().count(), 1, "{rows}");
 
     // The page that is left frees its session; the conversation is opened again from the list.
     let address = browser.value("location.pathname").await;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::browser::browser;
+use super::webdriver::Browser;
 use super::{Studio, run};
 use crate::support::endpoint::{Answer, Endpoint};
 use crate::support::fixture::{FREE, RunFixture, code, openai, recipe};
@@ -132,6 +133,48 @@ impl Studio {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
+}
+
+fn has(text: &str) -> String {
+    format!("document.body.innerText.includes({text:?})")
+}
+
+/// Writes turn `number` into the form of an edit by keyboard, and runs it.
+async fn write_and_run(browser: &Browser, number: usize, turn: &Turn) {
+    match turn.cells().next() {
+        Some(cell) => run_cell(browser, number, cell).await,
+        None => {
+            let answer = turn.reply.trim_start_matches("Finished:").trim();
+            fill_and_run(
+                browser,
+                number,
+                't',
+                "document.activeElement.tagName === 'TEXTAREA'",
+                answer,
+            )
+            .await;
+        }
+    }
+}
+
+async fn run_cell(browser: &Browser, number: usize, cell: &str) {
+    let is_there = "document.activeElement.id === 'cell-1'";
+    fill_and_run(browser, number, 'c', is_there, cell).await;
+}
+
+/// Goes to a field of the form by its key, writes a text and runs the turn.
+async fn fill_and_run(browser: &Browser, number: usize, key: char, is_there: &str, text: &str) {
+    let form = format!("!!document.querySelector('.draft[aria-label=\"Turn {number}\"]')");
+    browser.wait(&form).await;
+    browser.keys(&key.to_string()).await;
+    browser.wait(is_there).await;
+    let text = serde_json::to_string(text).unwrap();
+    browser
+        .value(&format!(
+            "(document.activeElement.select(), document.execCommand('insertText', false, {text}))"
+        ))
+        .await;
+    browser.chord(CONTROL, ENTER).await;
 }
 
 /// The pair in the file prefers the reply of the person.
@@ -349,13 +392,6 @@ async fn a_person_corrects_a_wrong_turn_by_keyboard_and_exports_the_pair() {
     let Some(browser) = browser(&studio).await else {
         return;
     };
-    let has = |text: &str| format!("document.body.innerText.includes({text:?})");
-    let paste = |text: &str| {
-        let text = serde_json::to_string(text).unwrap();
-        format!(
-            "(document.activeElement.select(), document.execCommand('insertText', false, {text}))"
-        )
-    };
     browser.open(&studio.link).await;
     browser.wait(&has("finished")).await;
     browser
@@ -381,27 +417,7 @@ async fn a_person_corrects_a_wrong_turn_by_keyboard_and_exports_the_pair() {
     );
 
     for (at, turn) in planted.solution.iter().enumerate() {
-        let form = format!(
-            "!!document.querySelector('.draft[aria-label=\"Turn {}\"]')",
-            at + 2
-        );
-        browser.wait(&form).await;
-        match turn.cells().next() {
-            Some(cell) => {
-                browser.keys("c").await;
-                browser.wait("document.activeElement.id === 'cell-1'").await;
-                browser.value(&paste(cell)).await;
-            }
-            None => {
-                browser.keys("t").await;
-                browser
-                    .wait("document.activeElement.tagName === 'TEXTAREA'")
-                    .await;
-                let answer = turn.reply.trim_start_matches("Finished:").trim();
-                browser.value(&paste(answer)).await;
-            }
-        }
-        browser.chord(CONTROL, ENTER).await;
+        write_and_run(&browser, at + 2, turn).await;
     }
     browser.wait(&has("Accepted")).await;
     browser.keys("b").await;
@@ -442,5 +458,108 @@ async fn a_person_corrects_a_wrong_turn_by_keyboard_and_exports_the_pair() {
     browser
         .wait("document.querySelectorAll('.turn').length > 2")
         .await;
+    assert!(studio.interrupt().success());
+}
+
+/// Whether the page of an edit shows that a cell runs.
+const RUNNING: &str = "document.querySelector('[role=status]')?.innerText === 'running…'";
+/// Whether an edit that is lost offers both of its turns.
+const BEGIN_AGAIN: &str = "[...document.querySelectorAll('button')].some((one) => one.innerText === 'begin again with 2 turns of yours')";
+
+async fn begin_again(browser: &Browser) {
+    browser.wait(BEGIN_AGAIN).await;
+    let click = BEGIN_AGAIN.replace(".some(", ".find(") + ".click()";
+    browser.value(&click).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_goes_on_after_a_kill_in_its_middle() {
+    let Some(planted) = planted().await else {
+        return;
+    };
+    let runs = planted.fixture.path("data/runs");
+    let mut studio = Studio::start(&["--runs-dir".as_ref(), &runs]).await;
+    let Some(browser) = browser(&studio).await else {
+        return;
+    };
+
+    // One edit is saved.
+    let path = format!("/api/data/t/{}", planted.number);
+    let turns: Vec<Value> = planted.solution.iter().map(written).collect();
+    let body =
+        json!({"trajectory": planted.recorded.id, "turn": 2, "editor": "bob", "turns": turns});
+    let fork = studio.post(&format!("{path}/forks"), &body).await;
+    studio.fork_until(&fork, "checked").await;
+    let save = format!("/api/forks/{}/save", fork["id"].as_str().unwrap());
+    let saved = studio
+        .post(&save, &json!({"repair": true, "pair": true}))
+        .await;
+
+    // Another one has a turn that has run, and one that runs.
+    browser.open(&studio.link).await;
+    browser.wait(&has("finished")).await;
+    browser
+        .value("localStorage.setItem('pybench-reviewer', 'ann')")
+        .await;
+    browser
+        .open(&format!("{}/edit/t/{}/2", studio.url, planted.number))
+        .await;
+    browser.wait(&has("waiting for your turn")).await;
+    write_and_run(&browser, 2, &planted.solution[0]).await;
+    run_cell(&browser, 3, "import time; time.sleep(60)").await;
+    browser.wait(RUNNING).await;
+    studio.child.kill().unwrap();
+    studio.child.wait().unwrap();
+    browser.wait(&has("not connected")).await;
+
+    // The page keeps its turns also while nothing answers, or another studio that it does not know.
+    begin_again(&browser).await;
+    browser
+        .wait(&format!(
+            "{BEGIN_AGAIN} && !document.querySelector('header [role=status]')"
+        ))
+        .await;
+    let address = studio.url.trim_start_matches("http://").to_owned();
+    drop(studio);
+    let args: [&Path; 4] = [
+        "--runs-dir".as_ref(),
+        &runs,
+        "--address".as_ref(),
+        address.as_ref(),
+    ];
+    let studio = Studio::start(&args).await;
+    begin_again(&browser).await;
+    browser.wait(&has("Open the link that")).await;
+
+    // The link in another tab gives the browser the cookie.
+    browser
+        .value(&format!("fetch({:?}).then(() => true)", studio.link))
+        .await;
+    begin_again(&browser).await;
+    browser.wait(RUNNING).await;
+    browser
+        .wait("document.querySelectorAll('.turn.edited').length > 0")
+        .await;
+    // The turn that was running is taken back.
+    browser.keys("z").await;
+    for (at, turn) in planted.solution.iter().enumerate().skip(1) {
+        write_and_run(&browser, at + 2, turn).await;
+    }
+    browser.wait(&has("Accepted")).await;
+    browser.keys("s").await;
+    browser
+        .wait("document.querySelector('.saved')?.innerText === 'saved: repair'")
+        .await;
+    let edits = studio.json("/api/data/t/edits").await;
+    let editors: Vec<&Value> = edits
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|edit| &edit["editor"])
+        .collect();
+    assert_eq!(editors.len(), 2, "{edits:#}");
+    assert!(editors.contains(&&json!("ann")), "{edits:#}");
+    let mut kept = edits.as_array().unwrap().iter();
+    assert!(kept.any(|edit| edit["id"] == saved["saved"]["id"]));
     assert!(studio.interrupt().success());
 }

@@ -1,4 +1,4 @@
-//! A trajectory of more turns than a page.
+//! A trajectory of more turns than a page, and a list of more rows than a window.
 
 use serde_json::json;
 
@@ -61,4 +61,67 @@ async fn a_long_trajectory_is_read_by_page() {
     browser
         .wait("document.querySelector('#turn-440').getBoundingClientRect().top < innerHeight")
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_list_has_only_the_rows_of_the_window() {
+    const ROWS: usize = 1000;
+    let folder = tempfile::tempdir().unwrap();
+    let rows = folder.path().join("rows.jsonl");
+    let row = |number: usize| {
+        let query = json!({"role": "user", "content": format!("Task-{number}: count. ").repeat(number % 20 + 1)});
+        let reply = json!({"role": "assistant", "content": "One."});
+        json!({"messages": [query, reply]}).to_string()
+    };
+    let lines: Vec<String> = (1..=ROWS).map(row).collect();
+    std::fs::write(&rows, lines.join("\n")).unwrap();
+    let studio = Studio::start(&[&rows]).await;
+    let Some(browser) = browser(&studio).await else {
+        return;
+    };
+    let has = |text: &str| format!("document.body.innerText.includes({text:?})");
+    browser.open(&studio.link).await;
+    browser.wait(&has("Task-1:")).await;
+    let shifts = "new Promise((done) => { let sum = 0; new PerformanceObserver((list) => { \
+                  for (const one of list.getEntries()) sum += one.value; }).observe({type: 'layout-shift', buffered: true}); \
+                  setTimeout(() => done(sum), 100); })";
+
+    // It is as high as all of its rows, but has few of them.
+    let few = "document.querySelectorAll('.list tbody tr').length < 100";
+    assert_eq!(browser.value(few).await, true);
+    browser
+        .value("scrollTo(0, document.scrollingElement.scrollHeight)")
+        .await;
+    browser.wait(&has("Task-1000:")).await;
+    assert_eq!(browser.value(few).await, true);
+    assert_eq!(browser.value(&has("Task-1:")).await, false);
+
+    // The address has the place, so the page of a trajectory leads back to it.
+    browser.wait("location.search.includes('from=')").await;
+    browser
+        .open(&format!("{}/data/rows.jsonl?from=499", studio.url))
+        .await;
+    browser.wait(&has("Task-500:")).await;
+    let first = "(() => { const below = document.querySelector('header').getBoundingClientRect().bottom - 1; \
+                 return [...document.querySelectorAll('.list tbody tr')].find((one) => \
+                 one.getBoundingClientRect().top >= below)?.querySelector('a')?.innerText; })()";
+    browser.wait(&format!("{first} === '500'")).await;
+    browser.keys("jjj\u{e007}").await;
+    browser
+        .wait("location.pathname === '/data/rows.jsonl/503'")
+        .await;
+    browser.wait(&has("Turn 1")).await;
+    browser.keys("n").await;
+    browser
+        .wait("location.pathname === '/data/rows.jsonl/504'")
+        .await;
+    browser.keys("u").await;
+    browser.wait(&format!("{first} === '500'")).await;
+    // The next hundred.
+    browser.keys("n").await;
+    browser.wait(&format!("{first} === '600'")).await;
+    // What was there did not move meanwhile, except by scrolling.
+    let moved = browser.value(shifts).await.as_f64().unwrap();
+    assert!(moved < 0.05, "{moved}");
+    assert!(studio.interrupt().success());
 }

@@ -1,6 +1,7 @@
 //! `pybench studio` over a real run and its dataset, by HTTP and in a browser.
 
 mod accessibility;
+mod attacks;
 mod browser;
 mod chat;
 mod compare;
@@ -10,6 +11,7 @@ mod hostile;
 mod inspect_log;
 mod live;
 mod long;
+mod previews;
 mod remote;
 mod results;
 mod review;
@@ -284,6 +286,21 @@ fn one_row(folder: &Path) -> PathBuf {
     let row = r#"{"messages": [{"role": "user", "content": "Count."}]}"#;
     std::fs::write(&rows, row).unwrap();
     rows
+}
+
+/// A dataset of one row with these input files: name and content.
+fn row_with_files(folder: &Path, files: &[(String, Vec<u8>)]) {
+    std::fs::create_dir_all(folder.join("files")).unwrap();
+    let stored = files.iter().map(|(name, bytes)| {
+        let id = Digest::of_bytes(bytes);
+        std::fs::write(folder.join("files").join(id.as_str()), bytes).unwrap();
+        serde_json::json!({"name": name, "blake3": id})
+    });
+    let messages = [("user", "Count."), ("assistant", "One.")];
+    let messages =
+        messages.map(|(role, content)| serde_json::json!({"role": role, "content": content}));
+    let row = serde_json::json!({"messages": messages, "files": stored.collect::<Vec<_>>()});
+    std::fs::write(folder.join("train.jsonl"), row.to_string()).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -139,11 +139,13 @@ async fn every_page_has_its_data_at_its_own_address() {
         "/data/before/1",
         "/data/before/recipe?beside=after",
         "/compare?a=before&b=after",
+        "/compare/matrix?a=before&b=after",
         "/compare/pair?a=before&a_number=1&b=after&b_number=1",
         "/review/before/1",
         "/edit/before/1/1",
         "/results",
         "/results/training",
+        "/chat",
     ] {
         let answer = studio.get(page).header("accept", "application/json");
         let answer = answer.send().await.unwrap();

@@ -139,6 +139,10 @@ async fn two_people_go_through_the_queue_by_keyboard() {
             .unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
     }
+    // The page that is open shows how far they agree.
+    browser
+        .wait("location.pathname === '/review/t/2' && document.body.textContent.includes('50.0 %')")
+        .await;
     browser.open(&format!("{}/review/t/1", studio.url)).await;
     browser.wait(&has("bob: accept")).await;
     assert_eq!(

@@ -151,6 +151,27 @@ impl Browser {
         self.press(actions.to_vec()).await;
     }
 
+    /// Clicks at these two coordinates of the window.
+    pub(super) async fn click(&self, place: &Value) {
+        let coordinate = |at: usize| place[at].as_f64().unwrap() as i64;
+        let actions = json!([
+            {"type": "pointerMove", "x": coordinate(0), "y": coordinate(1)},
+            {"type": "pointerDown", "button": 0},
+            {"type": "pointerUp", "button": 0},
+        ]);
+        let mouse = json!({"type": "pointer", "id": "mouse", "actions": actions});
+        self.ask(Method::POST, "/actions", &json!({"actions": [mouse]}))
+            .await;
+    }
+
+    /// Number of windows and tabs.
+    pub(super) async fn windows(&self) -> usize {
+        let request = self.http.get(format!("{}/window/handles", self.session));
+        let answer = request.send().await.unwrap().bytes().await.unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        answer["value"].as_array().unwrap().len()
+    }
+
     async fn press(&self, actions: Vec<Value>) {
         let keyboard = json!({"type": "key", "id": "keyboard", "actions": actions});
         self.ask(Method::POST, "/actions", &json!({"actions": [keyboard]}))
