@@ -17,6 +17,7 @@ not belong to a file and cannot be given back.
 import argparse
 import hashlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -25,9 +26,8 @@ import sys
 import threading
 import time
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
-
-import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "parity"))
 REFERENCE = Path(__file__).resolve().with_name("llama_reference.py")
@@ -75,9 +75,11 @@ TEXT = (
 
 def write_bf16(path, tensors, generator):
     """A safetensors file of random matrices (standard deviation 0.02) and norms of ones, written one at a time."""
+    import numpy as np
+
     header, end = {}, 0
     for name, shape in tensors:
-        size = 2 * int(np.prod(shape))
+        size = 2 * math.prod(shape)
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
         end += size
     text = json.dumps(header).encode()
@@ -85,7 +87,7 @@ def write_bf16(path, tensors, generator):
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name, shape in tensors:
-            left = int(np.prod(shape))
+            left = math.prod(shape)
             while left:
                 count = min(left, 1 << 24)
                 if name.endswith("norm.weight"):
@@ -115,13 +117,14 @@ def matrices(layers):
 
 
 def parameters(layers):
-    return sum(int(np.prod(size)) for unit in matrices(layers) for _, size in unit)
+    return sum(math.prod(size) for unit in matrices(layers) for _, size in unit)
 
 
 def make_model(folder, layers, packages):
     """The model directory, unless a complete one is there."""
     if (folder / "config.json").exists():
         return
+    import numpy as np
     from tools import base_tokenizer, tokenizer_of
 
     shutil.rmtree(folder, ignore_errors=True)
@@ -239,8 +242,9 @@ def link_with_first_token(model, folder):
     core.save(str(folder / "tokenizer.json"), pretty=False)
 
 
-def root_mean_square(values):
-    return float(np.sqrt(np.mean(np.square(values))))
+def distance(found, wanted):
+    """Root mean square."""
+    return math.sqrt(fmean((one - other) ** 2 for one, other in zip(found, wanted, strict=True)))
 
 
 class Bench:
@@ -372,12 +376,12 @@ class Bench:
         return json.loads(losses.read_text())
 
     def loss(self):
-        exact, source = np.array(self.float32()), self.source()
+        exact, source = self.float32(), self.source()
         command = [self.binary, "losses", source, self.exact / "conversations.jsonl", "--dtype", "bf16"]
         output, peaks = measured(command)
         ours = [json.loads(line)["loss"] for line in output.splitlines()]
         theirs, _ = self.reference("transformers", source, self.exact / "texts.jsonl")
-        return {**peaks, "off": root_mean_square(ours - exact), "transformers_off": root_mean_square(theirs - exact)}
+        return {**peaks, "off": distance(ours, exact), "transformers_off": distance(theirs, exact)}
 
     def gguf(self, kind):
         self.float32()
