@@ -305,6 +305,7 @@ class Bench:
             "step": sum(line["seconds"] for line in lines[1:]) / (len(lines) - 1),
             "tokens": lines[-1]["tokens"],
             "phases": {one["phase"]: one["host"] for one in phases if one["host"]["measured"]},
+            "planned_export": next(one["host"]["planned"] for one in phases if one["phase"] == "export"),
         }
 
     def lora(self, name, merge, processes=1, quantization="", recompute=""):
@@ -477,6 +478,8 @@ def table(rows):
         if "phases" in row:
             shares = (f"{phase} {host['measured'] / host['planned']:.2f}" for phase, host in row["phases"].items())
             print(f"- {name}: {', '.join(shares)}")
+        if "size" in row and (planned := rows.get("lora", {}).get("planned_export")):
+            print(f"- {name}: export {row['resident'] / planned:.2f}")
     for name in ("lora", "lora-kept"):
         if name in rows and "peft" in rows:
             print(f"\nA step of {name} takes {rows[name]['step'] / rows['peft']['step']:.2f} of PEFT's time.")
