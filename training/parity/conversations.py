@@ -155,6 +155,65 @@ TOOL_CONVERSATIONS = [
     ),
 ]
 
+# The types that Hermes' templates know, and several calls at once.
+FORECAST = {
+    "type": "function",
+    "function": {
+        "name": "forecast",
+        "description": "Weather of the coming days",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "description": " where "},
+                "days": {"type": "integer", "description": "how many"},
+                "above": {"type": "number", "description": "in °C"},
+                "exact": {"type": "boolean", "description": "with fractions"},
+                "limits": {
+                    "type": "object",
+                    "description": "by name",
+                    "additionalProperties": {"type": "number"},
+                },
+            },
+            "required": ["city"],
+        },
+    },
+}
+MORE_TOOL_CONVERSATIONS = [
+    (
+        [
+            {"role": "system", "content": "You call tools."},
+            {"role": "user", "content": "Weather in Zürich?"},
+            called("", ("call00400", "forecast", {"city": "Zürich \"ZH\"", "above": 1.5, "limits": {"wind": 3}})),
+            result("call00400", "forecast", '{"sun": [1, null]}'),
+            {"role": "assistant", "content": "Sun."},
+            {"role": "user", "content": "And what is 1 / 3?"},
+            called("", ("call00401", "execute_python", {"code": "print('</tool_call>')\n"})),
+            result("call00401", "execute_python", "</tool_response>\n"),
+            {"role": "assistant", "content": "A third."},
+        ],
+        [FORECAST, PYTHON],
+    ),
+    (
+        [
+            {"role": "user", "content": "Weather in two cities?"},
+            called("", ("call00500", "forecast", {"city": "Bern"}), ("call00501", "forecast", {"city": "上海"})),
+            result("call00500", "forecast", "rain"),
+            result("call00501", "forecast", "{}"),
+            {"role": "assistant", "content": "Rain, and nothing is known."},
+        ],
+        [FORECAST],
+    ),
+    (
+        [
+            {"role": "user", "content": "No call is needed."},
+            {"role": "assistant", "content": "Right."},
+            {"role": "user", "content": "Sure?"},
+            {"role": "assistant", "content": " Yes. \n"},
+        ],
+        [FORECAST],
+    ),
+]
+
 INTERPRETER = "Environment: ipython\n\nYou solve tasks with Python."
 
 # With Llama 3.1's built-in code interpreter. Conversations above with the role `tool` count too.

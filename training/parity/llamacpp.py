@@ -23,13 +23,13 @@ TIE = 0.01
 EVERY = 8
 
 
-def server(path):
+def server(path, threads=1):
+    """One thread by default: on a busy machine ggml's threads spin while they wait for each other."""
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.n_ctx = 512
     params.n_parallel = 1
-    # One thread: on a busy machine ggml's threads spin while they wait for each other.
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     params.warmup = False
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     # Keys and values in float32, so that only the weights' rounding is compared.
@@ -37,10 +37,10 @@ def server(path):
     return xllamacpp.Server(params)
 
 
-def complete(llama, prompt, count, alternatives):
+def complete(llama, prompt, count, alternatives, ignore_eos=True):
     answer = llama.handle_completions(
         {"prompt": prompt, "max_tokens": count, "n_predict": count, "temperature": 0.0, "top_k": 1, "logprobs": alternatives, "n_probs": alternatives,
-         "cache_prompt": True, "ignore_eos": True, "return_tokens": True}
+         "cache_prompt": True, "ignore_eos": ignore_eos, "return_tokens": True}
     )
     return answer if isinstance(answer, dict) else json.loads(answer)
 

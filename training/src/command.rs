@@ -12,7 +12,7 @@ use pybench_training_data::{Renderer, Source, preflight, read};
 
 use crate::exit::{self, ExitCode, bad_input, usage};
 use crate::model::{is_adapter, load_config};
-use crate::probe::probe;
+use crate::probe::{losses, probe};
 use crate::train::{PlanOptions, RunOptions, check, merge, run};
 use crate::{catalog, gguf, serve};
 
@@ -86,6 +86,20 @@ enum Command {
         request: PathBuf,
         /// The safetensors file to write
         answer: PathBuf,
+        /// Device of the model
+        #[arg(long, value_enum, default_value_t = serve::DeviceChoice::Cpu)]
+        device: serve::DeviceChoice,
+        /// Data type of weights and computation
+        #[arg(long, value_enum, default_value_t = serve::Dtype::Float32)]
+        dtype: serve::Dtype,
+    },
+    /// Print the loss of each conversation as JSON lines, for comparisons
+    #[command(hide = true)]
+    Losses {
+        /// A model directory
+        model: PathBuf,
+        /// A file or folder of conversations
+        data: PathBuf,
         /// Device of the model
         #[arg(long, value_enum, default_value_t = serve::DeviceChoice::Cpu)]
         device: serve::DeviceChoice,
@@ -180,6 +194,17 @@ fn execute(command: Command) -> Result<()> {
             device,
             dtype,
         } => probe(&model, &request, &answer, dtype.kind(), device.device()?),
+        Command::Losses {
+            model,
+            data,
+            device,
+            dtype,
+        } => losses(
+            &model,
+            &Source::from_path(data),
+            dtype.kind(),
+            device.device()?,
+        ),
         Command::Merge { adapter, out } => merge(&adapter, &merge_target(&adapter, out)?),
         Command::Serve(options) => serve::serve(&options),
         Command::Export {

@@ -1,15 +1,16 @@
-//! Writes logits, loss and gradients of one text as safetensors, for `parity/live.py`.
+//! For comparisons: logits, loss and gradients of one text as safetensors, and the losses of conversations.
 
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use pybench_training_data::read_bounded;
+use pybench_training_data::{Renderer, Source, read, read_bounded};
 use serde::Deserialize;
-use serde_json::Map;
+use serde_json::{Map, json};
 use tch::{Device, Kind, Tensor, no_grad};
 
-use crate::model::{GradientCheckpointing, Layout, Model, SafetensorsWriter, Targets};
+use crate::model::{GradientCheckpointing, Layout, LoadOptions, Model, SafetensorsWriter, Targets};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,12 +32,7 @@ pub fn probe(
     if ids.is_empty() || ids.len() != weights.len() {
         bail!("ids and weights must have equal length and must not be empty");
     }
-    if ids.iter().any(|id| !(0..model.config.vocab).contains(id)) {
-        bail!(
-            "a token id has no row in the embedding of {} rows",
-            model.config.vocab
-        );
-    }
+    check_ids(&ids, model.config.vocab)?;
     let layout = Arc::new(Layout::plain(1, ids.len() as i64));
     let batch = Tensor::from_slice(&ids).unsqueeze(0).to_device(device);
     for (_, parameter) in model.parameters() {
@@ -54,4 +50,41 @@ pub fn probe(
         answers.push((format!("grad.{name}"), parameter.grad()));
     }
     Ok(SafetensorsWriter::write(answer, &answers, &Map::new())?)
+}
+
+/// Prints a JSON line for each conversation: the mean loss of the tokens that are trained, and their number. Weights that
+/// need no conversion stay mapped.
+pub fn losses(folder: &Path, conversations: &Source, kind: Kind, device: Device) -> Result<()> {
+    let renderer = Renderer::load(folder)?;
+    let options = LoadOptions {
+        kind,
+        device,
+        mapped: true,
+        quantize: None,
+    };
+    let model = Model::load_with(folder, &options)?;
+    let mut out = std::io::stdout().lock();
+    for conversation in read(conversations)? {
+        let rendered = renderer.render(&conversation)?;
+        let ids: Vec<i64> = rendered.ids.iter().map(|&id| id.into()).collect();
+        check_ids(&ids, model.config.vocab)?;
+        let trained = rendered.spans.iter().map(|span| f32::from(span.trained));
+        let weights: Vec<f32> = trained.collect();
+        let layout = Arc::new(Layout::plain(1, ids.len() as i64));
+        let batch = Tensor::from_slice(&ids).unsqueeze(0).to_device(device);
+        let loss = model.evaluate(&batch, &layout, &Targets::new(&ids, &weights, &layout));
+        writeln!(
+            out,
+            "{}",
+            json!({"loss": loss.mean(), "tokens": loss.weight})
+        )?;
+    }
+    Ok(())
+}
+
+fn check_ids(ids: &[i64], vocab: i64) -> Result<()> {
+    if ids.iter().any(|id| !(0..vocab).contains(id)) {
+        bail!("a token id has no row in the embedding of {vocab} rows");
+    }
+    Ok(())
 }

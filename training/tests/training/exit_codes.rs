@@ -69,6 +69,7 @@ fn wrong_files_are_bad_input() {
     code_of(&["convert", &none, &out], 3);
     code_of(&["export", &none, "--gguf", &out], 3);
     code_of(&["probe", model, &data, &out], 3);
+    code_of(&["losses", model, &data], 3);
 }
 
 #[test]

@@ -98,6 +98,27 @@ pub(crate) fn losses(out: &Path) -> serde_json::Value {
     serde_json::from_slice(&std::fs::read(out.join("results.json")).unwrap()).unwrap()
 }
 
+/// What `pybench-train losses` prints: loss and number of tokens of each conversation.
+fn conversation_losses(model: &Path, data: &Path) -> Vec<(f64, f64)> {
+    let output = Command::new(env!("CARGO_BIN_EXE_pybench-train"))
+        .arg("losses")
+        .args([model, data])
+        .env("OMP_NUM_THREADS", "1")
+        .output()
+        .unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    lines
+        .lines()
+        .map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            (
+                line["loss"].as_f64().unwrap(),
+                line["tokens"].as_f64().unwrap(),
+            )
+        })
+        .collect()
+}
+
 #[test]
 fn a_run_learns_and_leaves_a_model() {
     let project = Project::new("batch_size=4\nmax_steps=30\n[optimizer]\nlearning_rate=0.02");
@@ -131,6 +152,19 @@ fn a_run_learns_and_leaves_a_model() {
     let mut events = std::fs::read_dir(project.path("out/tensorboard")).unwrap();
     let size = events.next().unwrap().unwrap().metadata().unwrap().len();
     assert!(size > 30 * 100, "{size} bytes of events");
+    // Of the held-out rows, every second one has a held-out template.
+    let rows = conversation_losses(&project.path("out/model"), &project.path("test.jsonl"));
+    assert_eq!(rows.len(), 6);
+    for (first, group) in ["held_out_templates", "unseen_files"].iter().enumerate() {
+        let of_group = || rows.iter().skip(first).step_by(2);
+        let sum: f64 = of_group().map(|(loss, tokens)| loss * tokens).sum();
+        let tokens: f64 = of_group().map(|(_, tokens)| tokens).sum();
+        let after = results["after"][*group].as_f64().unwrap();
+        assert!(
+            (sum / tokens - after).abs() < 1e-4 * after,
+            "{rows:?} {after}"
+        );
+    }
 }
 
 /// A replacement of `pybench-eval` that keeps its recipe and writes a report.

@@ -144,7 +144,7 @@ pub(super) fn phases(
         .collect();
     plans.push(PhasePlan {
         phase: Phase::Export,
-        host: LIBTORCH_BYTES + EXPORT_BYTES + sizes.export(),
+        host: sizes.export(),
         device: 0,
     });
     plans
@@ -311,8 +311,13 @@ impl Sizes<'_> {
         table.max(merged)
     }
 
-    /// The largest tensor of the saved model.
+    /// An export, which is a process of its own on the CPU: the tensor that is converted stays in its file.
     fn export(&self) -> u64 {
-        2 * self.bytes * self.counts.table.max(self.counts.largest_matrix)
+        // On a GPU the base of a process has CUDA, which an export does not load.
+        let process = match self.target.is_gpu() {
+            true => LIBTORCH_BYTES,
+            false => self.target.host_base - LIBTORCH_BYTES,
+        };
+        process + EXPORT_BYTES + self.bytes * self.counts.table.max(self.counts.largest_matrix)
     }
 }
