@@ -151,14 +151,15 @@ impl Chats {
                 let tools = self.tools(&settings).await?;
                 begun(history, settings, tools, root, topic)?
             }
-            (None, Some(id)) if topic.is_none() => {
+            (None, Some(id)) if topic.is_none() && request.format.is_none() => {
                 let settings = history.read(id)?.settings;
                 let tools = self.tools(&settings).await?;
                 let conversation = Conversation::resume(history, id.clone(), tools, root)?;
                 (conversation, Some(Order::Restore))
             }
             _ => {
-                let text = "name either `agent`, perhaps with `about`, or `conversation`";
+                let text =
+                    "name either `agent`, perhaps with `about` and `format`, or `conversation`";
                 return Err(RunError::BadInput(text.to_owned()));
             }
         };
