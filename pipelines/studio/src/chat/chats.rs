@@ -11,8 +11,9 @@ use pybench_chat::conversation::{Conversation, Tools};
 use pybench_chat::history::History;
 use pybench_chat::live::Live;
 use pybench_chat::settings::Settings;
+use pybench_eval::run::AgentChoice;
 use pybench_interpreter::Tier;
-use pybench_run::RunError;
+use pybench_run::{FormatChoice, RunError};
 use pybench_types::text::line;
 use tokio::sync::Semaphore;
 
@@ -121,7 +122,8 @@ impl Chats {
     ///
     /// # Errors
     /// [`RunError::BadInput`] if there is no such agent or conversation; [`RunError::Endpoint`] if a key is not set;
-    /// [`RunError::Environment`] if the interpreter or the model cannot run.
+    /// [`RunError::Environment`] if the interpreter or the model cannot run; [`RunError::Conflict`] if the model has to be
+    /// loaded and there is no room.
     pub(crate) async fn open(
         self: &Arc<Self>,
         request: &ChatRequest,
@@ -140,21 +142,24 @@ impl Chats {
         let (conversation, first) = match (&request.agent, &request.conversation) {
             (Some(agent), None) => {
                 let mut settings = self.settings(agent)?;
-                settings.rollout.format = request.format.unwrap_or(settings.rollout.format);
+                if let Some(format) = request.format {
+                    choose_format(&mut settings, format)?;
+                }
                 if topic.is_some() {
                     check_sandbox(&settings)?;
                 }
                 let tools = self.tools(&settings).await?;
                 begun(history, settings, tools, root, topic)?
             }
-            (None, Some(id)) if topic.is_none() => {
+            (None, Some(id)) if topic.is_none() && request.format.is_none() => {
                 let settings = history.read(id)?.settings;
                 let tools = self.tools(&settings).await?;
                 let conversation = Conversation::resume(history, id.clone(), tools, root)?;
                 (conversation, Some(Order::Restore))
             }
             _ => {
-                let text = "name either `agent`, perhaps with `about`, or `conversation`";
+                let text =
+                    "name either `agent`, perhaps with `about` and `format`, or `conversation`";
                 return Err(RunError::BadInput(text.to_owned()));
             }
         };
@@ -236,6 +241,21 @@ pub(super) fn check_sandbox(settings: &Settings) -> Result<(), RunError> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Sets the message format that the person chose.
+///
+/// # Errors
+/// [`RunError::BadInput`] if the agent brings its own.
+pub(super) fn choose_format(settings: &mut Settings, format: FormatChoice) -> Result<(), RunError> {
+    if matches!(settings.agent, AgentChoice::Config { .. }) {
+        return Err(RunError::BadInput(format!(
+            "the configuration of agent `{}` has its own message format; leave the format to the agent",
+            line(&settings.label)
+        )));
+    }
+    settings.rollout.format = format;
+    Ok(())
 }
 
 /// A new conversation, and what it begins with.

@@ -13,7 +13,7 @@ use pybench_types::id::Digest;
 use pybench_types::observation::Observation;
 use pybench_types::trajectory::{CellRun, Usage};
 
-use super::chats::{ChatPlace, Chats, MAX_CHATS, check_sandbox};
+use super::chats::{ChatPlace, Chats, MAX_CHATS, check_sandbox, choose_format};
 use super::open_chat::Order;
 use super::topic::Topic;
 use super::view::{ChatItemKind, ChatRequest, items};
@@ -250,6 +250,21 @@ fn tasks_of_runs_need_a_sandbox() {
     assert!(check("jail").is_ok());
     let error = check("unsandboxed").unwrap_err().to_string();
     assert!(error.contains("without a sandbox"), "{error}");
+}
+
+#[test]
+fn an_agent_with_its_own_format_gets_no_other() {
+    let choose = |agent: serde_json::Value| {
+        let settings =
+            serde_json::json!({"label": "m", "agent": agent, "interpreter": {"tier": "jail"}});
+        let mut settings = serde_json::from_value(settings).unwrap();
+        choose_format(&mut settings, FormatChoice::Tools).map(|()| settings.rollout.format)
+    };
+    let endpoint = serde_json::json!({"kind": "openai", "model": "m", "base_url": "http://h/v1"});
+    assert_eq!(choose(endpoint).unwrap(), FormatChoice::Tools);
+    let config = serde_json::json!({"kind": "config", "path": "m.yaml"});
+    let error = choose(config).unwrap_err().to_string();
+    assert!(error.contains("its own message format"), "{error}");
 }
 
 #[tokio::test]

@@ -42,7 +42,7 @@ pub(crate) struct ChatRequest {
     /// What a new one is about.
     #[serde(default)]
     pub(crate) about: Option<ChatTopic>,
-    /// Message format of a new one, unless it is that of the agent's recipe: `tools` has function calls, the others prompts.
+    /// Message format of a new one (`tools` uses function calls, the others use prompts); without it, that of the recipe.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub(crate) format: Option<FormatChoice>,
