@@ -56,7 +56,8 @@ pub(crate) struct ChatRequest {
     /// What a new one is about.
     #[serde(default)]
     pub(crate) about: Option<ChatTopic>,
-    /// Message format of a new one, unless it is that of the agent's recipe, or `tools` at an endpoint: `tools` has function calls, the others prompts.
+    /// Message format of a new one, unless it is that of the agent's recipe (`tools` at an endpoint): `tools` has function
+    /// calls, the others prompts.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub(crate) format: Option<FormatChoice>,
