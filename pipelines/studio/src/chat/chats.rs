@@ -17,9 +17,10 @@ use pybench_run::{FormatChoice, RunError};
 use pybench_types::text::line;
 use tokio::sync::Semaphore;
 
+use super::endpoints;
 use super::open_chat::{OpenChat, Order};
 use super::topic::Topic;
-use super::view::{ChatList, ChatRequest, SavedChat};
+use super::view::{ChatEndpoint, ChatList, ChatRequest, SavedChat};
 use crate::interpreters::Interpreters;
 use crate::shared_models::SharedModels;
 
@@ -27,6 +28,9 @@ use crate::shared_models::SharedModels;
 pub(crate) const MAX_CHATS: usize = 4;
 /// A conversation that nobody has asked for in this time is closed. Browsers call the timers of hidden pages once a minute.
 const LEASE: Duration = Duration::from_secs(180);
+/// What a request to open a conversation may name.
+const REQUESTS: &str =
+    "name either `agent` or `endpoint`, perhaps with `about` and `format`, or `conversation`";
 
 /// Where conversations are kept, and whom they are with.
 #[derive(Clone, Debug)]
@@ -40,6 +44,8 @@ pub(crate) struct ChatPlace {
     /// Recipe of the agents: a file, or a name.
     pub(crate) recipe: PathBuf,
     pub(crate) runs_dir: PathBuf,
+    /// Whether pages may name endpoints.
+    pub(crate) endpoints: bool,
 }
 
 /// All conversations.
@@ -95,12 +101,56 @@ impl Chats {
         (known, problem)
     }
 
+    /// The settings of a new conversation; `None` if a saved one is asked for.
+    fn new_settings(&self, request: &ChatRequest) -> Result<Option<Settings>, RunError> {
+        let mut settings = match (&request.agent, &request.endpoint) {
+            (None, None) => return Ok(None),
+            (Some(agent), None) => self.settings(agent)?,
+            (None, Some(endpoint)) if self.place.endpoints => {
+                endpoints::settings(endpoint, |name| std::env::var(name).ok())?
+            }
+            (None, Some(_)) => {
+                let text = "the studio was started with --host, so that other people may use it: a conversation is with an \
+                            agent of the recipe that --chat-recipe names";
+                return Err(RunError::BadInput(text.to_owned()));
+            }
+            (Some(_), Some(_)) => return Err(RunError::BadInput(REQUESTS.to_owned())),
+        };
+        if let Some(format) = request.format {
+            choose_format(&mut settings, format)?;
+        }
+        Ok(Some(settings))
+    }
+
+    /// The endpoints that people named, and why they cannot be read; `None` if none can be named.
+    fn endpoints(&self) -> (Option<Vec<ChatEndpoint>>, String) {
+        if !self.place.endpoints {
+            return (None, String::new());
+        }
+        match endpoints::remembered(&self.place.history) {
+            Ok(known) => (Some(known), String::new()),
+            Err(error) => (Some(Vec::new()), error.to_string()),
+        }
+    }
+
+    /// Remembers the endpoint of a conversation that begins.
+    fn remember(&self, request: &ChatRequest) {
+        let Some(endpoint) = &request.endpoint else {
+            return;
+        };
+        // The conversation goes on without it.
+        if let Err(error) = endpoints::remember(&self.place.history, endpoint) {
+            tracing::warn!("the endpoint is not remembered: {error}");
+        }
+    }
+
     /// The agents and the saved conversations.
     ///
     /// # Errors
     /// The history cannot be read.
     pub(crate) fn list(&self) -> Result<ChatList, RunError> {
         let (known, problem) = self.agents();
+        let (endpoints, unread) = self.endpoints();
         let exists = self.place.profile.is_some() || self.place.history.is_dir();
         let saved = match exists {
             true => self.history()?.list()?,
@@ -113,8 +163,9 @@ impl Chats {
         });
         Ok(ChatList {
             agents: known.into_iter().map(|one| one.label).collect(),
-            problem,
+            problem: [problem, unread].join(" ").trim().to_owned(),
             conversations: saved.collect(),
+            endpoints,
         })
     }
 
@@ -139,17 +190,15 @@ impl Chats {
         };
         let history = self.history()?;
         let root = &self.place.root;
-        let (conversation, first) = match (&request.agent, &request.conversation) {
-            (Some(agent), None) => {
-                let mut settings = self.settings(agent)?;
-                if let Some(format) = request.format {
-                    choose_format(&mut settings, format)?;
-                }
+        let (conversation, first) = match (self.new_settings(request)?, &request.conversation) {
+            (Some(settings), None) => {
                 if topic.is_some() {
                     check_sandbox(&settings)?;
                 }
                 let tools = self.tools(&settings).await?;
-                begun(history, settings, tools, root, topic)?
+                let begun = begun(history, settings, tools, root, topic)?;
+                self.remember(request);
+                begun
             }
             (None, Some(id)) if topic.is_none() && request.format.is_none() => {
                 let settings = history.read(id)?.settings;
@@ -157,11 +206,7 @@ impl Chats {
                 let conversation = Conversation::resume(history, id.clone(), tools, root)?;
                 (conversation, Some(Order::Restore))
             }
-            _ => {
-                let text =
-                    "name either `agent`, perhaps with `about` and `format`, or `conversation`";
-                return Err(RunError::BadInput(text.to_owned()));
-            }
+            _ => return Err(RunError::BadInput(REQUESTS.to_owned())),
         };
         let (open, orders) = OpenChat::new(&conversation, self.lease)?;
         {

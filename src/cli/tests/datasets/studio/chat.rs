@@ -298,10 +298,11 @@ async fn other_sites_cannot_talk_and_wrong_requests_are_explained() {
         view["problem"].as_str().unwrap().contains("./data"),
         "{view:#}"
     );
-    let (status, _) = studio
-        .send(Method::POST, "/api/chats", &json!({"agent": "x"}))
-        .await;
-    assert_eq!(status, StatusCode::BAD_REQUEST);
+    let file = json!({"address": "file:///etc/passwd", "model": "m"});
+    for wrong in [json!({"agent": "x"}), json!({"endpoint": file})] {
+        let (status, _) = studio.send(Method::POST, "/api/chats", &wrong).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{wrong}");
+    }
     // A page that is left frees its session.
     let (status, _) = studio.send(Method::DELETE, &path, &json!({})).await;
     assert_eq!(status, StatusCode::OK);
@@ -484,5 +485,33 @@ async fn a_person_talks_in_the_browser() {
         .value("document.querySelector('li a').click()")
         .await;
     browser.wait(&has("It is 42.")).await;
+
+    // A person names an endpoint, which is remembered, and the variable of its key.
+    browser.open(&format!("{}/chat", studio.url)).await;
+    let choice = "document.querySelector('select[name=agent]')";
+    browser.wait(&format!("!!{choice}")).await;
+    browser
+        .value(&format!(
+            "(() => {{ const field = {choice}; field.value = field.options.length - 1; \
+             field.dispatchEvent(new Event('change', {{bubbles: true}})); }})()"
+        ))
+        .await;
+    browser
+        .wait("!!document.querySelector('input[name=address]')")
+        .await;
+    browser
+        .value(&format!(
+            "(() => {{ const of = (name) => document.querySelector('input[name=' + name + ']'); \
+             of('address').value = '{}'; of('model').value = 'other'; of('key_env').value = '{}'; \
+             document.querySelector('form button').click(); }})()",
+            place.endpoint.base_url(),
+            KEY.0
+        ))
+        .await;
+    browser.wait(&has("openai:other")).await;
+    browser.open(&format!("{}/chat", studio.url)).await;
+    browser
+        .wait("[...document.querySelectorAll('option')].some((one) => one.textContent.startsWith('other at http:'))")
+        .await;
     assert!(studio.interrupt().success());
 }
