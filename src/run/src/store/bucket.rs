@@ -61,6 +61,11 @@ impl BucketPath {
         BucketStore::in_folder(&server, self.path.clone())
     }
 
+    /// Whether this is the folder in which a server keeps runs.
+    pub(crate) fn is_folder_of(&self, server: &ObjectServer) -> bool {
+        self.kind == server.kind && self.bucket == server.bucket && self.path == server.prefix
+    }
+
     /// Last part of the path.
     pub(crate) fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
