@@ -470,7 +470,7 @@ async fn a_worker_without_the_run_folder_gives_the_same_bytes() {
 }
 
 /// The environment of a command that reads the bucket.
-fn bucket_variables(store: &ObjectServer) -> [(&'static str, String); 5] {
+pub(crate) fn bucket_variables(store: &ObjectServer) -> [(&'static str, String); 5] {
     let secret = std::fs::read_to_string(store.secret_key_file.as_ref().unwrap()).unwrap();
     [
         ("AWS_ENDPOINT_URL", store.endpoint.clone().unwrap()),

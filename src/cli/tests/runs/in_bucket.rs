@@ -1,0 +1,89 @@
+//! `--runs-dir s3://BUCKET/PREFIX`: a run is made, continued and read in a bucket.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use pybench_interpreter::environment::Environment;
+use pybench_run::{BucketStore, ExitCode, ObjectServer, Store};
+
+use crate::kill::{dataset, dataset_of};
+use crate::support::PYBENCH;
+use crate::support::fixture::{RunFixture, interpreter_is_here};
+use crate::workers::{bucket_variables, recipe};
+
+fn pybench(server: &ObjectServer, folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(PYBENCH);
+    command
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("PYBENCH_ROOT")
+        .envs(bucket_variables(server));
+    command
+}
+
+/// Reads on a machine that has nothing of the run; what is printed, and the log.
+fn read(server: &ObjectServer, elsewhere: &Path, arguments: &[&str]) -> (String, String) {
+    let mut command = pybench(server, elsewhere, arguments);
+    command
+        .env("PYBENCH_CACHE", elsewhere.join("cache"))
+        .env("PYBENCH_ENV", Environment::find().unwrap().root);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_run_is_made_continued_and_read_in_a_bucket() {
+    let server = pybench_testing::s3::server();
+    let Some(server) = server.filter(|_| interpreter_is_here()) else {
+        return;
+    };
+    let server = ObjectServer {
+        prefix: "kept".to_owned(),
+        ..server
+    };
+    let runs = format!("s3://{}/{}", server.bucket, server.prefix);
+    let run = format!("{runs}/t");
+    let text = recipe("{ kind = 'expert' }", "");
+    let fixture = RunFixture::bare(&text);
+    let write = |project: &RunFixture, stage: &str| -> Output {
+        let arguments = [stage, "t.toml", "--runs-dir", &runs];
+        let mut command = pybench(&server, &project.path("."), &arguments);
+        command.output().unwrap()
+    };
+    let elsewhere = tempfile::tempdir().unwrap();
+    let read = |arguments: &[&str]| read(&server, elsewhere.path(), arguments);
+
+    // A run that has not ended, and that only its own folder continues.
+    let crawled = write(&fixture, "crawl");
+    assert!(crawled.status.success(), "{crawled:?}");
+    let log = String::from_utf8_lossy(&crawled.stderr);
+    assert!(log.contains(&format!("kept in {run}")), "{log}");
+    let (_, log) = read(&["status", "t", "--runs-dir", &runs]);
+    assert!(log.contains("has not ended"), "{log}");
+    let refused = write(&RunFixture::bare(&text), "synthesize");
+    let log = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(
+        refused.status.code(),
+        Some(ExitCode::Conflict as i32),
+        "{log}"
+    );
+    assert!(log.contains("data/runs/t on "), "{log}");
+
+    let made = write(&fixture, "synthesize");
+    assert!(made.status.success(), "{made:?}");
+    let (status, log) = read(&["status", &run]);
+    assert!(status.contains("12") && !log.contains("has not ended"));
+    assert!(!read(&["show", "t", "1", "--runs-dir", &runs]).0.is_empty());
+    assert!(read(&["publish", &run]).0.contains("Nothing was uploaded"));
+    let copy = PathBuf::from(read(&["run", "fetch", &run]).0.trim());
+    assert!(dataset_of(&copy) == dataset(&fixture), "another dataset");
+    // What a training recipe names.
+    let rows = read(&["run", "fetch", &format!("{run}/dataset")]).0;
+    assert_eq!(Path::new(rows.trim()), copy.join("dataset"));
+    let store = BucketStore::new(&server, "t").unwrap();
+    for folder in ["files", "artifacts/trajectories.jsonl"] {
+        assert!(!store.list(folder).unwrap().is_empty(), "{folder}");
+    }
+}
