@@ -71,7 +71,7 @@ pub use replace::{NewFile, NewFolder, replace_file, write_atomically, write_outp
 pub use requests::{Bottleneck, RequestCounts, RequestGuard, Requests};
 pub use shared::SharedExecutor;
 pub use store::{
-    BucketStore, FolderStore, ObjectServer, Store, StoreKind, local_copy, local_copy_of,
+    BucketStore, FolderStore, ObjectServer, Store, StoreKind, local_copy, local_copy_of, store_at,
 };
 pub use turns::Turns;
 

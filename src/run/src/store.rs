@@ -20,7 +20,7 @@ use std::path::Path;
 use crate::RunError;
 
 pub(crate) use self::bucket::BucketPath;
-pub use self::bucket::{local_copy, local_copy_of};
+pub use self::bucket::{local_copy, local_copy_of, store_at};
 pub use self::bucket_store::BucketStore;
 pub use self::folder::FolderStore;
 pub(crate) use self::run_bucket::RunBucket;
