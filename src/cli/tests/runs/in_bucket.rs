@@ -82,6 +82,15 @@ fn a_run_is_made_continued_and_read_in_a_bucket() {
     // What a training recipe names.
     let rows = read(&["run", "fetch", &format!("{run}/dataset")]).0;
     assert_eq!(Path::new(rows.trim()), copy.join("dataset"));
+    // The held-out tasks of the run, whose files are in the bucket alone.
+    let agents = "[agents.a]\nkind = 'script'\nscript = 'reference'\n";
+    let eval = format!("name = 'e'\nlibrary = '{run}'\n{agents}");
+    std::fs::write(elsewhere.path().join("e.toml"), eval).unwrap();
+    let planned = read(&["eval", "./e.toml", "--dry-run", "--runs-dir", "evals"]).0;
+    assert!(
+        planned.contains(" tasks, 0 that cannot be run"),
+        "{planned}"
+    );
     let store = BucketStore::new(&server, "t").unwrap();
     for folder in ["files", "artifacts/trajectories.jsonl"] {
         assert!(!store.list(folder).unwrap().is_empty(), "{folder}");
