@@ -7,7 +7,8 @@ use pybench_test_needs::program::write_program;
 use crate::run::Project;
 
 /// Replaces `pybench`, which copies what is in buckets.
-const FETCH: &str = "#!/bin/sh\n[ \"$1 $2 $3\" = 'run fetch s3://bucket/runs/t/dataset' ] && echo COPY\n";
+const FETCH: &str =
+    "#!/bin/sh\n[ \"$1 $2 $3\" = 'run fetch s3://bucket/runs/t/dataset' ] && echo COPY\n";
 
 #[test]
 fn the_dataset_of_a_run_in_a_bucket_is_training_data() {

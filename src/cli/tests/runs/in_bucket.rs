@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use pybench_interpreter::environment::Environment;
-use pybench_run::{BucketStore, ExitCode, ObjectServer, Store};
+use pybench_run::{BucketStore, ExitCode, Journal, ObjectServer, Store};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::kill::{dataset, dataset_of};
 use crate::support::PYBENCH;
@@ -33,6 +35,27 @@ fn read(server: &ObjectServer, elsewhere: &Path, arguments: &[&str]) -> (String,
     (text(output.stdout), text(output.stderr))
 }
 
+/// Units of the stage `rollout` that are done in a run folder.
+fn attempts(run: &Path) -> u64 {
+    match Journal::of_run(run) {
+        Ok(Some(journal)) => journal.summary("rollout").map_or(0, |summary| summary.done),
+        // It is being created.
+        _ => 0,
+    }
+}
+
+/// Presses Ctrl-C when the first attempts at tasks are done, and waits for the end.
+fn interrupt(mut command: Command, run: &Path) -> Option<i32> {
+    let mut running = command.spawn().unwrap();
+    while attempts(run) == 0 {
+        let ended = running.try_wait().unwrap();
+        assert!(ended.is_none(), "it ends before an attempt: {ended:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill_process(Pid::from_child(&running), Signal::INT).unwrap();
+    running.wait().unwrap().code()
+}
+
 #[test]
 fn a_run_is_made_continued_and_read_in_a_bucket() {
     let server = pybench_testing::s3::server();
@@ -47,11 +70,12 @@ fn a_run_is_made_continued_and_read_in_a_bucket() {
     let run = format!("{runs}/t");
     let text = recipe("{ kind = 'expert' }", "");
     let fixture = RunFixture::bare(&text);
-    let write = |project: &RunFixture, stage: &str| -> Output {
-        let arguments = [stage, "t.toml", "--runs-dir", &runs];
-        let mut command = pybench(&server, &project.path("."), &arguments);
-        command.output().unwrap()
+    let command = |project: &RunFixture, stage: &str| -> Command {
+        let arguments = [stage, "t.toml", "--runs-dir", runs.as_str()];
+        pybench(&server, &project.path("."), &arguments)
     };
+    let write =
+        |project: &RunFixture, stage: &str| -> Output { command(project, stage).output().unwrap() };
     let elsewhere = tempfile::tempdir().unwrap();
     let read = |arguments: &[&str]| read(&server, elsewhere.path(), arguments);
 
@@ -70,6 +94,17 @@ fn a_run_is_made_continued_and_read_in_a_bucket() {
         "{log}"
     );
     assert!(log.contains("data/runs/t on "), "{log}");
+
+    // After Ctrl-C the bucket has what was made.
+    let code = interrupt(command(&fixture, "synthesize"), &fixture.folder());
+    assert_eq!(code, Some(ExitCode::Interrupted as i32));
+    let (copy, log) = read(&["run", "fetch", &run]);
+    assert!(log.contains("has not ended"), "{log}");
+    let (here, there) = (
+        attempts(&fixture.folder()),
+        attempts(Path::new(copy.trim())),
+    );
+    assert!(here > 0 && there == here, "{here} done, {there} copied");
 
     let made = write(&fixture, "synthesize");
     assert!(made.status.success(), "{made:?}");
