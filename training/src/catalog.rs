@@ -72,15 +72,29 @@ pub fn shipped(name: &str) -> PathBuf {
 
 /// The file of a chat template: a path, or the name of one of `training/recipes/templates`, perhaps after the folder of
 /// a recipe.
-pub fn chat_template(file: &Path) -> PathBuf {
+///
+/// # Errors
+/// A template at an address cannot be downloaded.
+pub fn chat_template(file: &Path) -> Result<PathBuf> {
+    if let Some(copy) = fetch_remote(file)? {
+        return Ok(copy);
+    }
     let named = file.file_name().map(|name| {
         let name = Path::new(name).with_extension("jinja");
         shipped("recipes/templates").join(name)
     });
-    match named {
+    Ok(match named {
         Some(named) if !file.exists() && file.extension().is_none() && named.is_file() => named,
         _ => file.to_owned(),
-    }
+    })
+}
+
+/// The copy of a file in a bucket or at an address on the Hub; other paths stay.
+///
+/// # Errors
+/// It cannot be downloaded.
+pub(crate) fn local_file(path: &Path) -> Result<PathBuf> {
+    Ok(fetch_remote(path)?.unwrap_or_else(|| path.to_owned()))
 }
 
 /// The files of a model, or of an adapter with its base model.

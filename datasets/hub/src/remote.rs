@@ -9,6 +9,9 @@ use pybench_run::{RunContext, RunError, local_copy, local_copy_of};
 use super::path::HubPath;
 use super::snapshot::{DatasetRef, Snapshot, is_dataset_file};
 
+/// Folder of the dataset in a run folder.
+const DATASET: &str = "dataset";
+
 fn is_on_hub(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.starts_with("hf://"))
 }
@@ -64,7 +67,7 @@ fn is_of_dataset(path: &str) -> bool {
     path.is_empty() || is_list || is_dataset_file(path)
 }
 
-/// The copy in `cache` of what an address in a bucket names: a run that was copied there when it ended, or else the wanted files
+/// The copy in `cache` of what an address in a bucket names: a run that was copied there, its dataset, or else the wanted files
 /// below it, by their paths; a file that is named itself has an empty one. `None` for other paths.
 ///
 /// # Errors
@@ -78,8 +81,8 @@ pub async fn fetch_from_bucket(
         return Ok(None);
     }
     let (address, cache) = (address.to_owned(), cache.to_owned());
-    blocking(move || match find_run(&address, Path::new(".")) {
-        Ok(run) => Ok(Some(run)),
+    blocking(move || match find_run_or_dataset(&address) {
+        Ok(found) => Ok(Some(found)),
         Err(RunError::BadInput(no_run)) => {
             let copied = local_copy_of(&address, &cache, is_wanted);
             copied.map_err(|error| match error {
@@ -90,6 +93,24 @@ pub async fn fetch_from_bucket(
         Err(error) => Err(error),
     })
     .await
+}
+
+/// The copy of a run, or of its folder `dataset`.
+fn find_run_or_dataset(address: &Path) -> Result<PathBuf, RunError> {
+    let no_run = match find_run(address, Path::new(".")) {
+        Err(RunError::BadInput(no_run)) => no_run,
+        found => return found,
+    };
+    let dataset = address
+        .parent()
+        .filter(|_| address.ends_with(DATASET))
+        .map(|run| find_run(run, Path::new(".")))
+        .transpose();
+    match dataset {
+        Ok(Some(run)) if run.join(DATASET).is_dir() => Ok(run.join(DATASET)),
+        Ok(_) | Err(RunError::BadInput(_)) => Err(RunError::BadInput(no_run)),
+        Err(error) => Err(error),
+    }
 }
 
 /// A file or folder that a recipe names: on this machine as [`RunContext::resolve`] finds it, or its copy in the cache.

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use pybench_run::{LoopChoice, ModelChoice, PreferenceChoice, RunContext, RunError, write_output};
+use pybench_run::project::{invocation, is_in_bucket};
+use pybench_run::{
+    LoopChoice, ModelChoice, PreferenceChoice, RunContext, RunError, local_copy, write_output,
+};
 use pybench_shard::DATASET;
 use toml::{Table, Value};
 
@@ -226,7 +229,9 @@ fn recipe(
     // These are relative to the recipe, which the copy is not beside.
     let beside = path.parent().unwrap_or(Path::new("."));
     for key in ["extends", "chat_template", "model_config"] {
-        if let Some(Value::String(file)) = table.get_mut(key) {
+        if let Some(Value::String(file)) = table.get_mut(key)
+            && !is_address(Path::new(file.as_str()))
+        {
             *file = absolute(&beside.join(&*file))?;
         }
     }
@@ -254,8 +259,23 @@ fn recipe(
     Ok(table)
 }
 
-/// The training recipe: a file of the project, or the name of one in `training/recipes`.
+/// Whether a path is an address in a bucket or on the Hub.
+fn is_address(path: &Path) -> bool {
+    is_in_bucket(path) || path.starts_with("hf:")
+}
+
+/// The training recipe: a file of the project or in a bucket, or the name of one in `training/recipes`.
 fn find(context: &RunContext, path: &Path) -> Result<PathBuf, RunError> {
+    if let Some(copy) = local_copy(path, &context.cache_dir)? {
+        return Ok(copy);
+    }
+    if is_address(path) {
+        return Err(RunError::BadInput(format!(
+            "loop.train: {} is not a file of this machine or in a bucket; download it with `{} run fetch`",
+            path.display(),
+            invocation()
+        )));
+    }
     let named = Path::new(RECIPES).join(path).with_extension("toml");
     let candidates = [context.resolve(path), context.resolve(&named)];
     let found = candidates.iter().find(|path| path.is_file());

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pybench_run::cli::{self, Process, RunArgs};
-use pybench_run::{Mode, RunError};
+use pybench_run::{Mode, RunContext, RunError, keep_copies};
 
 use super::{preview, review};
 use pybench_run::cli::print;
@@ -30,13 +30,17 @@ pub struct QueryArgs {
 /// Errors of the stage; [`RunError::BadInput`] for a review that cannot be imported.
 pub async fn run(args: &QueryArgs, process: &Process) -> Result<(), RunError> {
     let context = args.run.open(process)?;
+    keep_copies(&context.folder, run_in(args, &context)).await
+}
+
+async fn run_in(args: &QueryArgs, context: &RunContext) -> Result<(), RunError> {
     if let Some(path) = &args.export {
-        return print(&review::export(&context, path)?);
+        return print(&review::export(context, path)?);
     }
     if let Some(path) = &args.import {
-        return print(&review::import(&context, path)?);
+        return print(&review::import(context, path)?);
     }
-    super::run(&context).await?;
+    super::run(context).await?;
     if let Mode::Preview(count) = context.mode {
         print(&preview(context.folder.root(), count)?)?;
     }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Subcommand};
 use clap_complete::Shell;
 use pybench_run::cli::{self, BeginArgs, InProfile, LogArgs, RunArgs, WritesDataset};
+use pybench_run::project::check_runs_dir;
 use pybench_run::{Profile, RunError};
 
 use crate::{Cli, cluster, doctor, guard, help, interpreter, remote, run, setup, trainer};
@@ -209,6 +210,10 @@ impl Command {
             }),
             Self::Eval(args) => pybench_eval::command::main(*args),
             Self::Loop(args) => cli::main_with(args.run.log, |process| async move {
+                args.run
+                    .runs_dir
+                    .as_deref()
+                    .map_or(Ok(()), check_runs_dir)?;
                 let context = RunArgs::from(args).open(&process)?;
                 let _guard = guard::of_run(&context)?;
                 Ok(pybench_loop::run(&context, &process).await?)

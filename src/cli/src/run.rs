@@ -112,14 +112,19 @@ fn folder_of(run: &Path, runs_dir: Option<&Path>) -> Result<PathBuf, RunError> {
     find_run(run, &runs_dir.map_or_else(default, Path::to_owned))
 }
 
-fn retry(args: &RetryArgs) -> Result<(), RunError> {
-    if is_in_bucket(&args.run) || args.runs_dir.as_deref().is_some_and(is_in_bucket) {
-        return Err(RunError::BadInput(
+/// As [`folder_of`], for a command that changes the run.
+fn own_folder_of(run: &Path, runs_dir: Option<&Path>) -> Result<PathBuf, RunError> {
+    match is_in_bucket(run) || runs_dir.is_some_and(is_in_bucket) {
+        true => Err(RunError::BadInput(
             "the copy of a run in a bucket is for reading: give the name or the folder of the run"
                 .to_owned(),
-        ));
+        )),
+        false => folder_of(run, runs_dir),
     }
-    let root = folder_of(&args.run, args.runs_dir.as_deref())?;
+}
+
+fn retry(args: &RetryArgs) -> Result<(), RunError> {
+    let root = own_folder_of(&args.run, args.runs_dir.as_deref())?;
     let journal = Journal::join_run(&root)?;
     let retried = retry_failed(&journal, args.stage.as_deref(), args.kind)?;
     if retried.is_empty() {
@@ -149,7 +154,7 @@ async fn fetch(args: &FetchArgs, process: &Process) -> Result<(), RunError> {
 }
 
 fn move_run(args: &MoveArgs) -> Result<(), RunError> {
-    let root = folder_of(&args.run, args.runs_dir.as_deref())?;
+    let root = own_folder_of(&args.run, args.runs_dir.as_deref())?;
     let moved = relocate(&root, args.destination.profile.as_deref())?;
     cli::print(&text(&root, moved.as_ref()))
 }

@@ -9,6 +9,10 @@ pub(crate) const MOVE: &str = "journal.move.toml";
 pub(crate) const INCOMING: &str = "journal.incoming.sqlite";
 /// Number of paid calls.
 pub(crate) const CALLS: &str = "journal.calls";
+/// Names the bucket that the run is kept in.
+pub(crate) const BUCKET: &str = "bucket.toml";
+/// Names the bucket that the run will be kept in.
+pub(crate) const BUCKET_CLAIM: &str = "bucket.claim.toml";
 pub(crate) const FILES: &str = "files.jsonl";
 pub(crate) const TASKS: &str = "tasks.jsonl";
 pub(crate) const HELD_OUT: &str = "held_out.jsonl";

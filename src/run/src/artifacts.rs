@@ -20,7 +20,7 @@ use checksum::{Checksum, ChecksumBuilder};
 pub use index::{Index, ItemReader};
 use lines::Lines;
 pub use transfer::remove_stale_artifacts;
-pub(crate) use transfer::{fetch_artifacts, store_artifacts};
+pub(crate) use transfer::{are_artifacts_of, fetch_artifacts, store_artifacts};
 
 use crate::journal::JournalPlace;
 use crate::replace::{finish_file, new_file};

@@ -9,11 +9,10 @@ use std::time::Duration;
 use clap::{Args, Parser};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::bucket_run::{SelectedRun, keep_copies};
 use super::log::{self, LogFormat};
 use super::open_files;
-use super::project::{
-    RECIPES, check_runs_dir, default_runs_dir, find_recipe, is_path, project_root,
-};
+use super::project::{RECIPES, default_runs_dir, find_recipe, is_path, project_root};
 use super::run_selection::RunSelection;
 use super::{
     ExecutorOptions, ExitCode, Interrupt, Mode, Progress, Recipe, RecipeError, RetryFailed,
@@ -45,7 +44,7 @@ pub struct RunArgs {
     /// Name of the run folder [default: the recipe's name]
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
-    /// Folder that contains the run folders [default: data/runs in the project]
+    /// Folder or bucket (s3://BUCKET/PREFIX) that contains the run folders [default: data/runs in the project]
     #[arg(long, value_name = "DIR")]
     pub runs_dir: Option<PathBuf>,
     /// Print the expected calls, tokens and cost without calling a paid model, and stop
@@ -161,14 +160,21 @@ impl RunArgs {
         let (path, recipe) = self.load(root.as_deref())?;
         let name = self.run.as_deref().unwrap_or(&recipe.name);
         check_run_name(name)?;
-        let runs_dir = self.runs_dir.clone();
-        let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
-        check_runs_dir(&runs_dir)?;
-        let (run, text) = (runs_dir.join(name), recipe.to_toml()?);
+        let (local, text) = (default_runs_dir(root.as_deref()), recipe.to_toml()?);
         let profile = self.profile.as_deref();
-        let folder = match self.dry_run {
-            true => RunFolder::open_for_dry_run_in_profile(&run, &text, profile)?,
-            false => RunFolder::open_in_profile(&run, &text, &self.when_changed(), profile)?,
+        let selected = SelectedRun {
+            runs_dir: self.runs_dir.as_deref().unwrap_or(&local),
+            local: &local,
+            name,
+            recipe: &text,
+            profile,
+        };
+        let run = selected.folder();
+        let folder = if self.dry_run {
+            RunFolder::open_for_dry_run_in_profile(&run, &text, profile)?
+        } else {
+            selected.keep_in_bucket()?;
+            RunFolder::open_in_profile(&run, &text, &self.when_changed(), profile)?
         };
         self.typed().record(folder.journal())?;
         let beside = || match is_path(self.asked()) {
@@ -290,7 +296,8 @@ where
     let args: RunArgs = args.into();
     main_with(args.log, |process| async move {
         let context = args.open(&process)?;
-        Ok(stage(context).await?)
+        let folder = context.folder.clone();
+        Ok(keep_copies(&folder, stage(context)).await?)
     })
 }
 

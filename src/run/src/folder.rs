@@ -3,10 +3,12 @@
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use super::blocking::waiting;
 use super::frozen_recipe::{self, WhenChanged};
 use super::journal::JournalPlace;
 use super::replace::write_atomically;
@@ -30,6 +32,8 @@ pub struct RunFolder {
     /// How workers share the run; `None` if they cannot join it.
     workers: Option<WorkerSettings>,
     queue: Option<RunQueue>,
+    /// Held while the run is copied to its bucket.
+    copying: Mutex<()>,
     /// Holds the lock; the kernel releases it when the process ends. Workers have none.
     _lock: Option<File>,
     /// Deletes the folder of a dry run that may not touch the run's own.
@@ -94,6 +98,7 @@ impl RunFolder {
             draining: AtomicBool::new(false),
             workers: place.workers()?,
             queue: place.queue()?,
+            copying: Mutex::default(),
             _lock: Some(lock),
             _scratch: None,
         };
@@ -152,6 +157,7 @@ impl RunFolder {
             draining: AtomicBool::new(false),
             workers: Some(Profile::load(profile)?.workers),
             queue: joined.queue,
+            copying: Mutex::default(),
             _lock: None,
             _scratch: None,
         })
@@ -242,6 +248,11 @@ impl RunFolder {
 
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Waits until no thread of this process copies the run.
+    pub(crate) fn start_copying(&self) -> MutexGuard<'_, ()> {
+        waiting(|| self.copying.lock()).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The frozen recipe, as TOML.

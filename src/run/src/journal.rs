@@ -87,6 +87,13 @@ impl Journal {
         Ok(Self::new(SqliteJournal::join(path)?))
     }
 
+    /// Opens a SQLite file for reading as it is at the first read, while another handle may be writing.
+    pub(crate) fn snapshot(path: &Path) -> Result<Self, RunError> {
+        let journal = SqliteJournal::open_read_only(path)?;
+        journal.lock().execute_batch("BEGIN")?;
+        Ok(Self::new(journal))
+    }
+
     /// Opens or creates a journal in a schema of PostgreSQL, as [`Journal::open`]. `calls` is the file that counts paid
     /// calls.
     ///

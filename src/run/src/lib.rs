@@ -4,6 +4,7 @@ mod artifact_names;
 pub mod artifacts;
 mod blocking;
 mod boot_clock;
+mod bucket_run;
 pub mod cli;
 #[cfg(test)]
 pub(crate) mod conformance;
@@ -40,6 +41,7 @@ mod shipped;
 mod store;
 mod turns;
 
+pub use bucket_run::keep_copies;
 pub use content_store::ContentStore;
 pub use context::{Mode, RunContext};
 pub use error::RunError;
@@ -69,7 +71,7 @@ pub use replace::{NewFile, NewFolder, replace_file, write_atomically, write_outp
 pub use requests::{Bottleneck, RequestCounts, RequestGuard, Requests};
 pub use shared::SharedExecutor;
 pub use store::{
-    BucketStore, FolderStore, ObjectServer, Store, StoreKind, local_copy, local_copy_of,
+    BucketStore, FolderStore, ObjectServer, Store, StoreKind, local_copy, local_copy_of, store_at,
 };
 pub use turns::Turns;
 

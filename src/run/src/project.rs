@@ -124,7 +124,7 @@ pub fn is_in_bucket(path: &Path) -> bool {
     BucketPath::of(path).is_some()
 }
 
-/// Checks that runs can be made in a folder: a bucket only holds copies of runs that have ended.
+/// Checks the folder of runs for a command that works on this machine alone.
 ///
 /// # Errors
 /// [`RunError::BadInput`] for a folder in a bucket; the text says how a run keeps its files there.
@@ -132,8 +132,8 @@ pub fn check_runs_dir(runs_dir: &Path) -> Result<(), RunError> {
     match is_in_bucket(runs_dir) {
         false => Ok(()),
         true => Err(RunError::BadInput(format!(
-            "--runs-dir {}: runs are made in a folder of this machine. For files and a copy of the run in a bucket, name the \
-             bucket in the section [store] of a profile, and give --profile FILE",
+            "--runs-dir {}: this command needs a folder of this machine; only `synthesize` and its stages keep a run in a bucket \
+             by its address. Name the bucket in the section [store] of a profile, and give --profile FILE",
             runs_dir.display()
         ))),
     }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_not_made_in_a_bucket() {
+    fn a_command_that_needs_a_folder_refuses_a_bucket() {
         assert!(check_runs_dir(Path::new("data/runs")).is_ok());
         for bucket in [
             "s3://bucket/runs",

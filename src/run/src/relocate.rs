@@ -77,7 +77,14 @@ fn check_no_workers(journal: &Journal) -> Result<(), RunError> {
 }
 
 /// Stores the content-addressed files and the artifacts of a run folder.
-fn store_files(root: &Path, journal: &Journal, store: &dyn Store) -> Result<(), RunError> {
+///
+/// # Errors
+/// A file cannot be read, or the store cannot be written.
+pub(crate) fn store_files(
+    root: &Path,
+    journal: &Journal,
+    store: &dyn Store,
+) -> Result<(), RunError> {
     let files = ContentStore::open(&root.join("files"))?;
     let keys = FolderStore::new(root).list("files")?;
     for key in &keys {

@@ -1,9 +1,10 @@
-//! A copy of a run in the bucket of its profile, made when the run ends: what `status`, `show`, `verify`, `publish` and others
-//! read where neither the run folder nor the server of its journal is within reach.
+//! A copy of a run in its bucket, made when the run ends, and before if `--runs-dir` names the bucket: what `status`, `show`,
+//! `verify`, `publish` and others read where neither the run folder nor the server of its journal is within reach.
 //!
 //! `s3://BUCKET/PREFIX/NAME` holds files by digest, and a list of them for each time that the run has ended. Nothing is
-//! replaced; the last list counts.
+//! replaced; the last list counts. Copies of a run that has not ended are marked, and deleted when later ones are there.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Component, Path, PathBuf};
 
@@ -11,16 +12,19 @@ use pybench_interpreter::default_cache_dir;
 use pybench_types::id::Digest;
 use serde::{Deserialize, Serialize};
 
-use crate::artifact_names::{CALLS, INCOMING, JOURNAL, MOVE, POINTER};
+use crate::artifact_names::{BUCKET, BUCKET_CLAIM, CALLS, INCOMING, JOURNAL, MOVE, POINTER};
 use crate::journal::JournalPlace;
-use crate::store::{BucketPath, BucketStore, Store, end_uploads};
+use crate::store::{BucketPath, Store, end_uploads};
 use crate::{Journal, NewFolder, RunError, RunFolder};
 
 /// Folder of the lists, whose names begin with their numbers.
 const LISTS: &str = "copies";
 
+/// Between number and digest in the name of the list of a run that has not ended.
+const UNFINISHED: &str = "unfinished-";
+
 /// Files of a run folder that belong to its processes; the journal is copied by itself.
-const NOT_COPIED: [&str; 7] = [
+const NOT_COPIED: [&str; 9] = [
     "lock",
     JOURNAL,
     "journal.sqlite-wal",
@@ -28,12 +32,25 @@ const NOT_COPIED: [&str; 7] = [
     CALLS,
     POINTER,
     MOVE,
+    BUCKET,
+    BUCKET_CLAIM,
 ];
 
 /// Folder of content-addressed files, which are in the bucket already.
 const FILES: &str = "files";
 
-/// What a run folder held when the run ended.
+/// What a copy shows of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyState {
+    Ended,
+    /// In progress, interrupted or failed.
+    Unfinished,
+}
+
+/// Tells whether a journal names the files, by their paths, that were copied with it.
+type IsConsistent = fn(&Journal, &BTreeMap<String, Digest>) -> Result<bool, RunError>;
+
+/// What a run folder held when it was copied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct CopyList {
     files: Vec<CopiedFile>,
@@ -53,38 +70,120 @@ impl CopiedFile {
 }
 
 impl RunFolder {
-    /// Copies the run to the bucket of its profile, if that names one: artifacts, dataset, report, and the journal as a SQLite
-    /// file. The run must have ended.
+    /// Copies the run to its bucket, if it has one: artifacts, dataset, report, and the journal as a SQLite file. The run must
+    /// have ended.
     ///
     /// # Errors
     /// [`RunError::Store`] if the bucket cannot be written; the journal or a file cannot be read.
     pub fn copy_to_bucket(&self) -> Result<(), RunError> {
+        self.copy_if(CopyState::Ended, |_, _| Ok(true))
+    }
+
+    /// As [`RunFolder::copy_to_bucket`], also while the run is in progress. Nothing is copied if the files that were read are
+    /// not those of the journal.
+    ///
+    /// # Errors
+    /// As [`RunFolder::copy_to_bucket`].
+    pub(crate) fn copy_if(
+        &self,
+        state: CopyState,
+        is_consistent: IsConsistent,
+    ) -> Result<(), RunError> {
         let place = JournalPlace::of(self.root())?;
         let name = self.root().file_name().unwrap_or_default();
-        let Some(store) = place.copies(&name.to_string_lossy())? else {
-            return Ok(());
-        };
-        // Of a process that was killed while it copied.
-        end_uploads(&store);
+        match place.copies(&name.to_string_lossy())? {
+            Some(store) => self.copy_into(&store, &place, state, is_consistent),
+            None => Ok(()),
+        }
+    }
+
+    fn copy_into(
+        &self,
+        store: &dyn Store,
+        place: &JournalPlace,
+        state: CopyState,
+        is_consistent: IsConsistent,
+    ) -> Result<(), RunError> {
+        let _alone = self.start_copying();
+        if state == CopyState::Ended {
+            // Of a process that was killed while it copied.
+            end_uploads(store);
+        }
         let temporary = tempfile::tempdir().map_err(RunError::io("a temporary folder"))?;
         let journal = temporary.path().join(JOURNAL);
-        copy_journal(self.journal(), &journal)?;
-        let mut files = vec![put(&store, JOURNAL, &journal)?];
+        match place {
+            JournalPlace::Sqlite(path) => copy_journal(&Journal::snapshot(path)?, &journal)?,
+            JournalPlace::Postgres(_) => copy_journal(self.journal(), &journal)?,
+        }
+        let lists = store.list(LISTS)?;
+        let last = newest(&lists);
+        let stored = match (state, last) {
+            (CopyState::Unfinished, Some(list)) => {
+                read_list(store, list, temporary.path())?.files.into_iter()
+            }
+            // What somebody has deleted there is stored again.
+            _ => Vec::new().into_iter(),
+        };
+        let stored: BTreeSet<CopiedFile> = stored.collect();
+        let mut files = vec![put(store, &stored, JOURNAL, &journal)?];
         for path in copied_paths(self.root())? {
-            files.push(put(&store, &path, &self.root().join(&path))?);
+            files.push(put(store, &stored, &path, &self.root().join(&path))?);
         }
         files.sort();
+        let digests: BTreeMap<String, Digest> = files
+            .iter()
+            .map(|file| (file.path.clone(), file.digest.clone()))
+            .collect();
+        if !is_consistent(&Journal::open_read_only(&journal)?, &digests)? {
+            tracing::info!(
+                "the run changed while it was copied to its bucket; a later copy counts"
+            );
+            return Ok(());
+        }
         let text = serde_json::to_vec_pretty(&CopyList { files })?;
-        let lists = store.list(LISTS)?;
         let digest = Digest::of_bytes(&text);
-        if newest(&lists).is_some_and(|list| list.ends_with(digest.as_str())) {
+        let same = last.filter(|list| list.ends_with(digest.as_str()));
+        if same.is_some_and(|list| state == CopyState::Unfinished || !is_unfinished(list)) {
             return Ok(());
         }
         let list = temporary.path().join("list.json");
         fs::write(&list, text).map_err(RunError::io(list.display().to_string()))?;
-        let number = newest(&lists).and_then(number_of).unwrap_or(0) + 1;
-        store.put(&format!("{LISTS}/{number:08}-{digest}"), &list)
+        let number = last.and_then(number_of).unwrap_or(0) + 1;
+        let mark = match state {
+            CopyState::Ended => "",
+            CopyState::Unfinished => UNFINISHED,
+        };
+        store.put(&format!("{LISTS}/{number:08}-{mark}{digest}"), &list)?;
+        remove_replaced(store, temporary.path())
     }
+}
+
+/// Deletes the copies of a run that had not ended, up to the last but one, which somebody may be reading, and the files that only
+/// they name.
+fn remove_replaced(store: &dyn Store, folder: &Path) -> Result<(), RunError> {
+    let lists = store.list(LISTS)?;
+    let (old, recent) = lists.split_at(lists.len().saturating_sub(2));
+    let (replaced, kept): (Vec<&String>, Vec<&String>) =
+        old.iter().partition(|list| is_unfinished(list));
+    if replaced.is_empty() {
+        return Ok(());
+    }
+    let mut needed = BTreeSet::new();
+    for list in kept.into_iter().chain(recent) {
+        let files = read_list(store, list, folder)?.files.into_iter();
+        needed.extend(files.map(|file| file.key()));
+    }
+    for list in replaced {
+        let files = read_list(store, list, folder)?.files.into_iter();
+        for key in files.map(|file| file.key()) {
+            if !needed.contains(&key) {
+                store.delete(&key)?;
+            }
+        }
+        // Last, so that a process that is killed here leaves nothing that no list names.
+        store.delete(list)?;
+    }
+    Ok(())
 }
 
 /// The local copy of a run whose path is in a bucket, by name in `runs_dir` or by itself; `None` if neither is there.
@@ -100,9 +199,13 @@ pub(crate) fn fetch(run: &Path, runs_dir: &Path) -> Result<Option<PathBuf>, RunE
     let lists = store.list(LISTS)?;
     let Some(list) = newest(&lists) else {
         return Err(RunError::BadInput(format!(
-            "{place}: there is no copy of a run; one is made when a run ends whose profile names this bucket and prefix"
+            "{place}: there is no copy of a run; one is made when a run ends whose --runs-dir or profile names this bucket and \
+             prefix"
         )));
     };
+    if is_unfinished(list) {
+        tracing::warn!("{place} has not ended; this is its state when it was last copied");
+    }
     let id = Digest::of_json(&(place.to_string(), list));
     let folder = default_cache_dir().join("run-copies").join(id.as_str());
     let copy = folder.join(place.name());
@@ -117,7 +220,8 @@ pub(crate) fn fetch(run: &Path, runs_dir: &Path) -> Result<Option<PathBuf>, RunE
         let to = root.join(checked(&file.path)?);
         if !store.fetch(&file.key(), &to)? || digest_of(&to)? != file.digest {
             return Err(RunError::BadInput(format!(
-                "{place}: {} is missing or damaged in the bucket; run the command that made the run again to store it",
+                "{place}: {} is missing or damaged in the bucket; repeat this command if the run is in progress, or run the \
+                 command that made the run again to store it",
                 file.path
             )));
         }
@@ -144,12 +248,20 @@ fn copy_journal(journal: &Journal, path: &Path) -> Result<(), RunError> {
     }
 }
 
-fn put(store: &BucketStore, path: &str, from: &Path) -> Result<CopiedFile, RunError> {
+/// Stores a file, unless it is one of those that are stored.
+fn put(
+    store: &dyn Store,
+    stored: &BTreeSet<CopiedFile>,
+    path: &str,
+    from: &Path,
+) -> Result<CopiedFile, RunError> {
     let file = CopiedFile {
         path: path.to_owned(),
         digest: digest_of(from)?,
     };
-    store.put(&file.key(), from)?;
+    if !stored.contains(&file) {
+        store.put(&file.key(), from)?;
+    }
     Ok(file)
 }
 
@@ -195,13 +307,18 @@ fn newest(lists: &[String]) -> Option<&str> {
     lists.last().map(String::as_str)
 }
 
+/// Whether a list is that of a run that had not ended.
+fn is_unfinished(list: &str) -> bool {
+    list.contains(UNFINISHED)
+}
+
 /// The number of a list, from its key.
 fn number_of(list: &str) -> Option<u64> {
     let name = list.rsplit('/').next()?;
     name.split('-').next()?.parse().ok()
 }
 
-fn read_list(store: &BucketStore, key: &str, folder: &Path) -> Result<CopyList, RunError> {
+fn read_list(store: &dyn Store, key: &str, folder: &Path) -> Result<CopyList, RunError> {
     let path = folder.join("list.json");
     let wrap = || RunError::io(path.display().to_string());
     if !store.fetch(key, &path)? {
@@ -236,6 +353,7 @@ fn checked(path: &str) -> Result<&Path, RunError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FolderStore;
 
     #[test]
     fn what_belongs_to_processes_is_not_copied() {
@@ -261,6 +379,68 @@ mod tests {
         copy_journal(folder.journal(), &copy).unwrap();
         let copied = Journal::open_read_only(&copy).unwrap();
         assert_eq!(copied.summary("s").unwrap().pending, 1);
+    }
+
+    #[test]
+    fn copies_of_a_run_in_progress_are_replaced() {
+        let [root, bucket, to] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let store = FolderStore::new(bucket.path());
+        let folder = RunFolder::open(root.path(), "seed = 1\n").unwrap();
+        let place = JournalPlace::of(root.path()).unwrap();
+        let copy = |state| {
+            folder
+                .copy_into(&store, &place, state, |_, _| Ok(true))
+                .unwrap();
+            store.list(LISTS).unwrap()
+        };
+        let text_of = |list: &str| {
+            let files = read_list(&store, list, to.path()).unwrap().files;
+            let report = files.iter().find(|file| file.path == "report.md").unwrap();
+            let path = to.path().join("report.md");
+            store
+                .fetch(&report.key(), &path)
+                .unwrap()
+                .then(|| fs::read_to_string(path).unwrap())
+        };
+        folder.write("report.md", b"ended").unwrap();
+        copy(CopyState::Ended);
+        for state in ["first", "second", "third"] {
+            folder.write("report.md", state.as_bytes()).unwrap();
+            copy(CopyState::Unfinished);
+            // Nothing has changed.
+            copy(CopyState::Unfinished);
+        }
+        let lists = store.list(LISTS).unwrap();
+        let numbers: Vec<_> = lists.iter().filter_map(|list| number_of(list)).collect();
+        assert_eq!(numbers, [1, 3, 4]);
+        let unfinished: Vec<_> = lists.iter().map(|list| is_unfinished(list)).collect();
+        assert_eq!(unfinished, [false, true, true]);
+        let texts: Vec<_> = lists.iter().filter_map(|list| text_of(list)).collect();
+        assert_eq!(texts, ["ended", "second", "third"]);
+        // recipe, journal, and three reports; the first unfinished one is deleted.
+        assert_eq!(store.list("blobs").unwrap().len(), 5);
+        let ended = copy(CopyState::Ended);
+        assert!(!is_unfinished(ended.last().unwrap()), "{ended:?}");
+        assert_eq!(copy(CopyState::Unfinished), ended);
+    }
+
+    #[test]
+    fn files_that_the_journal_does_not_name_are_no_copy() {
+        let [root, bucket] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let store = FolderStore::new(bucket.path());
+        let folder = RunFolder::open(root.path(), "seed = 1\n").unwrap();
+        let place = JournalPlace::of(root.path()).unwrap();
+        let copy = |is_consistent: IsConsistent| {
+            let copied = folder.copy_into(&store, &place, CopyState::Unfinished, is_consistent);
+            copied.unwrap();
+            store.list(LISTS).unwrap().len()
+        };
+        folder.journal().enqueue("s", ["a"]).unwrap();
+        assert_eq!(copy(|_, _| Ok(false)), 0);
+        let is_whole: IsConsistent = |journal, files| {
+            Ok(files.contains_key("recipe.toml") && journal.summary("s")?.pending == 1)
+        };
+        assert_eq!(copy(is_whole), 1);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use pybench_types::text::shell_word;
 use serde::{Deserialize, Serialize};
 
-use super::project::{default_runs_dir, invocation, is_path, project_root};
+use super::project::{default_runs_dir, invocation, is_in_bucket, is_path, project_root};
 use super::{Journal, RunError};
 
 /// Key of the metadata under which a journal keeps the selection.
@@ -70,7 +70,9 @@ impl RunSelection {
         } = serde_json::from_value(recorded).ok()?;
         if folder != current_folder() {
             let recipe = selection.recipe.as_mut().filter(|recipe| is_path(recipe));
-            for path in recipe.into_iter().chain(&mut selection.runs_dir) {
+            let runs_dir = selection.runs_dir.as_mut();
+            let runs_dir = runs_dir.filter(|path| !is_in_bucket(path));
+            for path in recipe.into_iter().chain(runs_dir) {
                 *path = folder.join(&*path);
             }
         }

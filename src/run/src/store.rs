@@ -10,6 +10,7 @@ mod connection;
 mod download;
 mod failure;
 mod folder;
+mod run_bucket;
 mod server;
 mod uploads;
 
@@ -19,9 +20,10 @@ use std::path::Path;
 use crate::RunError;
 
 pub(crate) use self::bucket::BucketPath;
-pub use self::bucket::{local_copy, local_copy_of};
+pub use self::bucket::{local_copy, local_copy_of, store_at};
 pub use self::bucket_store::BucketStore;
 pub use self::folder::FolderStore;
+pub(crate) use self::run_bucket::RunBucket;
 pub use self::server::{ObjectServer, StoreKind};
 
 /// Files by key. Every implementation passes the tests in `src/cluster/tests/cluster/store.rs`.

@@ -34,7 +34,7 @@ pub use pybench_chat_template::{
 };
 pub use reader::{RecordKind, SourceError};
 pub use record::{Conversation, Preference, Record};
-pub use remote::{RemoteError, fetch_remote};
+pub use remote::{RemoteError, fetch_remote, is_address};
 pub use render::{Overflow, OverflowReport, Rendered, Renderer, Span, fit_to_length};
 pub use source::{ResolvedSource, SizeHint, Source, difficulties, read};
 pub use store::{StoreError, TokenClass, TokenStore};

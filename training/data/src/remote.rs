@@ -39,11 +39,16 @@ impl RemoteError {
 /// The copy of the file or folder that an address names; `None` if the path is one of this machine. What is in the cache is not
 /// downloaded again.
 pub fn fetch_remote(path: &Path) -> Result<Option<PathBuf>, RemoteError> {
-    let address = path.to_string_lossy();
-    match SCHEMES.iter().any(|scheme| address.starts_with(scheme)) {
-        true => fetch_with(&program(), &address).map(Some),
+    match is_address(path) {
+        true => fetch_with(&program(), &path.to_string_lossy()).map(Some),
         false => Ok(None),
     }
+}
+
+/// Whether a path is an address in a bucket or on the Hub.
+pub fn is_address(path: &Path) -> bool {
+    let text = path.to_string_lossy();
+    SCHEMES.iter().any(|scheme| text.starts_with(scheme))
 }
 
 fn fetch_with(program: &Path, address: &str) -> Result<PathBuf, RemoteError> {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use toml::Table;
 
 use super::recipe::AgentEvalConfig;
+use crate::catalog;
 use crate::exit::{ChildError, environment};
 
 /// Folder of the evaluation in that of the run.
@@ -60,9 +61,9 @@ pub(super) fn evaluate(
 
 /// The evaluation recipe with the model as its agents. The automatic choice of checkpoints is turned off.
 fn with_agents(config: &AgentEvalConfig, before: &Path, model: &Path) -> Result<Table> {
-    let path = &config.recipe;
-    let named = || format!("agent_eval.recipe: {}", path.display());
-    let bytes = read_bounded(path, 1 << 20).with_context(named)?;
+    let named = || format!("agent_eval.recipe: {}", config.recipe.display());
+    let path = catalog::local_file(&config.recipe).with_context(named)?;
+    let bytes = read_bounded(&path, 1 << 20).with_context(named)?;
     let text = String::from_utf8(bytes).with_context(named)?;
     let mut table: Table = toml::from_str(&text).with_context(named)?;
     table.insert("checkpoints".into(), false.into());

@@ -133,7 +133,8 @@ pub(super) fn plan_offline(recipe: &Recipe, options: &PlanOptions, processes: us
     let config = match &recipe.model_config {
         None => load_config(&catalog::find_files(&recipe.model)?.weights)?,
         Some(path) => {
-            let bytes = pybench_training_data::read_bounded(path, 1 << 20)?;
+            let path = catalog::local_file(path)?;
+            let bytes = pybench_training_data::read_bounded(&path, 1 << 20)?;
             ModelConfig::parse(&bytes).with_context(|| path.display().to_string())?
         }
     };

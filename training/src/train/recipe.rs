@@ -5,7 +5,7 @@ mod rules;
 
 use std::path::{Path, PathBuf};
 
-use pybench_training_data::{Overflow, RecordKind, Source};
+use pybench_training_data::{Overflow, RecordKind, Source, is_address};
 use serde::Deserialize;
 use tch::Kind;
 use thiserror::Error;
@@ -416,8 +416,11 @@ pub(super) fn read_recipe(path: &Path) -> Result<String, RecipeError> {
     std::fs::read_to_string(path).map_err(io)
 }
 
-/// A path in a recipe, resolved relative to the recipe's folder.
+/// A path in a recipe, resolved relative to the recipe's folder; an address stays.
 pub(super) fn resolve(recipe: &Path, file: &Path) -> PathBuf {
+    if is_address(file) {
+        return file.to_owned();
+    }
     recipe.parent().unwrap_or(Path::new("")).join(file)
 }
 

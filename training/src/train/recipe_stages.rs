@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use pybench_training_data::is_address;
 use toml::{Table, Value};
 
 use super::recipe::{Recipe, RecipeError, read_recipe, resolve};
@@ -119,6 +120,15 @@ fn extended(mut table: Table, path: &Path, depth: usize) -> Result<Table, Recipe
             "extends must name one recipe, and at most {MAX_DEPTH} recipes may extend one another"
         ),
     })?;
+    if is_address(Path::new(other)) {
+        return Err(RecipeError::Stages {
+            path: path.into(),
+            reason: format!(
+                "extends names a recipe of this machine, because paths in it are relative to its folder; \
+                 `pybench run fetch {other}` downloads a copy"
+            ),
+        });
+    }
     let other = resolve(path, Path::new(other));
     let below = parse(&read_recipe(&other)?, &other)?;
     let mut below = extended(below, &other, depth + 1)?;
@@ -200,6 +210,16 @@ mod tests {
         assert!(stages.iter().all(|s| s.recipe.model == "tiny"));
         let template = stages[0].recipe.chat_template.clone().unwrap();
         assert!(template.ends_with("sub/t.jinja"), "{}", template.display());
+    }
+
+    #[test]
+    fn addresses_of_files_stay() {
+        let text = TWO.replace("t.jinja", "s3://b/t.jinja");
+        let stages = load(&[("r.toml", &text)]).unwrap();
+        let template = stages[0].recipe.chat_template.as_deref();
+        assert_eq!(template, Some(Path::new("s3://b/t.jinja")));
+        let error = load(&[("r.toml", "extends='s3://b/r.toml'\n")]).unwrap_err();
+        assert!(error.contains("pybench run fetch s3://b/r.toml"), "{error}");
     }
 
     #[test]

@@ -165,7 +165,10 @@ fn run_stage(
     if let Some(adapter) = &files.adapter {
         adapter::check_continued(recipe, adapter, &config)?;
     }
-    let template = recipe.chat_template.as_deref().map(catalog::chat_template);
+    let template = group.main_first(|| {
+        let named = recipe.chat_template.as_deref();
+        named.map(catalog::chat_template).transpose()
+    })?;
     let renderer = Renderer::load_with(&files.folder, template.as_deref())?;
     let cache = catalog::cache_folder()?.join("tokens");
     let mut data = group.main_first(|| Dataset::load(recipe, &renderer, config.vocab, &cache))?;

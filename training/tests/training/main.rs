@@ -22,6 +22,7 @@ mod precision;
 mod preflight;
 mod processes;
 mod pyllama3;
+mod remote_run;
 mod run;
 mod serving;
 mod smollm2;

@@ -4,24 +4,42 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use pybench_datasets::{DatasetError, read};
+use pybench_hub::fetch_any;
 use pybench_run::artifacts::{HELD_OUT, TASKS};
 use pybench_run::run_selection::stage_command;
-use pybench_run::{ContentStore, RunError};
+use pybench_run::{ContentStore, RunError, default_cache_dir, store_at};
 use pybench_types::held_out::{HeldOutTask, Unseen};
 use pybench_types::id::Digest;
 
+use super::Setup;
 use crate::suite::Selection;
 
 /// Name of the suite of tasks of which only the files are unseen.
 const SUITE: &str = "library";
 
-/// Reads the held-out tasks of a run folder, in the order of the run, and copies their files to
-/// `store`.
+/// Reads the held-out tasks of a run, in its order, and copies their files to those of the evaluation. The run is a folder, or
+/// the address of a run that `--runs-dir` keeps in a bucket.
 ///
 /// # Errors
-/// [`RunError::BadInput`] if the run or its dataset does not exist or is invalid.
-pub(super) fn held_out(run: &Path, store: &ContentStore) -> Result<Vec<HeldOutTask>, RunError> {
-    let source = ContentStore::open(&run.join("files"))?;
+/// [`RunError::BadInput`] if the run or its dataset does not exist or is invalid; errors of the bucket.
+pub(super) async fn held_out(setup: &Setup, run: &Path) -> Result<Vec<HeldOutTask>, RunError> {
+    if run.starts_with("hf:") {
+        return Err(RunError::BadInput(format!(
+            "library: {} is not a run; name a run folder, or the address of a run in a bucket",
+            run.display()
+        )));
+    }
+    let copy = fetch_any(run, &default_cache_dir()).await?;
+    let folder = copy.unwrap_or_else(|| setup.project_root.join(run));
+    let files = ContentStore::open(&folder.join("files"))?.with_remote(store_at(run)?);
+    read_run(&folder, &files, setup.folder.store())
+}
+
+fn read_run(
+    run: &Path,
+    source: &ContentStore,
+    store: &ContentStore,
+) -> Result<Vec<HeldOutTask>, RunError> {
     let tasks = of_run(run)?;
     for HeldOutTask { task, .. } in &tasks {
         for file in task.files.iter().chain(&task.held_out) {

@@ -44,7 +44,7 @@ pub(super) async fn prepare(setup: &Setup) -> Result<TaskList, RunError> {
         list.unavailable.extend(found.unavailable);
     }
     if let Some(run) = &setup.recipe.library {
-        let tasks = library::held_out(&setup.project_root.join(run), setup.folder.store())?;
+        let tasks = library::held_out(setup, run).await?;
         let tasks = library::draw(tasks, &selection);
         list.available
             .extend(tasks.into_iter().map(|held_out| EvalTask {

@@ -1,8 +1,8 @@
-//! A unit that hangs for ever, one that ends its worker and one that always fails: each fails with its reason, and the others
-//! end.
+//! A unit that hangs for ever, one whose request ends its worker and one that always fails: each fails with its reason, and the
+//! others end.
 
-use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use pybench_run::{ExitCode, Journal};
 use pybench_testing::postgres;
 use pybench_types::task::Task;
 use pybench_types::trajectory::Message;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
 use crate::support::endpoint::{Answer, Endpoint};
@@ -21,7 +21,7 @@ use crate::support::fixture::{
     ExpertServer, FREE, RunFixture, find_task, interpreter_is_here, openai,
 };
 use crate::support::pybench;
-use crate::workers::{coordinator, drain, is_soak, profile, recipe, signal};
+use crate::workers::{coordinator, drain, is_soak, profile, recipe};
 
 /// Numbers of the bad units; the others are those of the expert.
 const HANGS: usize = 0;
@@ -31,23 +31,41 @@ const FAILS: usize = 2;
 /// Time in which something has to begin.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// An endpoint that sets `hangs` when it is asked about the first bad unit.
-async fn endpoint(tasks: Arc<OnceLock<Vec<Task>>>, hangs: Arc<AtomicBool>) -> Endpoint {
+/// What the endpoint has to know of the run.
+#[derive(Default)]
+struct SharedRun {
+    tasks: OnceLock<Vec<Task>>,
+    /// The run folder, and the process of the coordinator.
+    coordinated: OnceLock<(PathBuf, u32)>,
+    /// Whether the first bad unit has asked.
+    hangs: AtomicBool,
+}
+
+/// An endpoint that kills the worker which asks about the second bad unit.
+async fn endpoint(run: Arc<SharedRun>) -> Endpoint {
     let expert = ExpertServer::new();
     let answer = move |request: Value| {
-        let tasks = tasks.get().unwrap();
+        let tasks = run.tasks.get().unwrap();
         let messages: Vec<Message> = serde_json::from_value(request["messages"].clone()).unwrap();
         let asked = &find_task(tasks, &messages).id;
-        let number = tasks.iter().position(|task| task.id == *asked);
-        std::future::ready(match number.unwrap() {
+        let number = tasks.iter().position(|task| task.id == *asked).unwrap();
+        let answer = match number {
             HANGS => {
-                hangs.store(true, Ordering::SeqCst);
+                run.hangs.store(true, Ordering::SeqCst);
                 Answer::Hang
             }
             KILLS => Answer::Hang,
             FAILS => Answer::Status(500, None, "{\"error\": {}}".to_owned()),
             _ => expert.answer(tasks, &request),
-        })
+        };
+        let run = run.clone();
+        async move {
+            if number == KILLS {
+                let killed = tokio::task::spawn_blocking(move || run.kill_worker());
+                killed.await.unwrap();
+            }
+            answer
+        }
     };
     Endpoint::start(answer).await
 }
@@ -65,9 +83,20 @@ fn worker(fixture: &RunFixture, profile: &Path) -> Child {
     command.spawn().unwrap()
 }
 
-/// The process of the worker that has leased the unit that kills.
-fn killed_by_unit(fixture: &RunFixture) -> Option<u32> {
-    let pointer = std::fs::read_to_string(fixture.folder().join("journal.toml")).unwrap();
+impl SharedRun {
+    /// Kills the worker that has leased the unit that kills; it has just asked.
+    fn kill_worker(&self) {
+        let (folder, coordinator) = self.coordinated.get().unwrap();
+        let asks = leased_by(folder).filter(|pid| pid != coordinator);
+        if let Some(pid) = asks.and_then(|pid| Pid::from_raw(pid.try_into().unwrap())) {
+            kill_process_group(pid, Signal::KILL).unwrap();
+        }
+    }
+}
+
+/// The process that has leased the unit that kills, in the journal of a run folder.
+fn leased_by(folder: &Path) -> Option<u32> {
+    let pointer = std::fs::read_to_string(folder.join("journal.toml")).unwrap();
     let pointer: toml::Table = toml::from_str(&pointer).unwrap();
     let schema = pointer["schema"].as_str().unwrap();
     let about = postgres::sql(&format!(
@@ -98,8 +127,8 @@ async fn bad_units_fail_with_their_reasons_and_the_others_end() {
     let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
         return;
     };
-    let (tasks, hangs) = (Arc::new(OnceLock::new()), Arc::new(AtomicBool::new(false)));
-    let server = endpoint(tasks.clone(), hangs.clone()).await;
+    let run = Arc::new(SharedRun::default());
+    let server = endpoint(run.clone()).await;
     // The request alone may take longer than the unit.
     let more = format!("{FREE}, timeout_seconds = 3600");
     let text = recipe(&openai(&server.base_url(), &more), "");
@@ -110,7 +139,7 @@ async fn bad_units_fail_with_their_reasons_and_the_others_end() {
     }
     let written: Vec<Task> = local.lines("tasks.jsonl");
     let good = written.len() as u64 - 3;
-    tasks.set(written).unwrap();
+    run.tasks.set(written).unwrap();
 
     let shared = RunFixture::bare(&text);
     let mut command = coordinator(&shared, &profile);
@@ -118,19 +147,21 @@ async fn bad_units_fail_with_their_reasons_and_the_others_end() {
     command.args(["--set", &format!("rollout.attempts={attempts}")]);
     command.args(["--set", "rollout.unit_minutes=0.4"]);
     let mut coordinating = command.spawn().unwrap();
+    let coordinated = (shared.folder(), coordinating.id());
+    run.coordinated.set(coordinated).unwrap();
     // The coordinator works on one unit at a time: on the one that hangs.
     wait_for(&mut coordinating, || {
-        hangs.load(Ordering::SeqCst).then_some(())
+        run.hangs.load(Ordering::SeqCst).then_some(())
     });
     let mut workers: Vec<Child> = (0..2).map(|_| worker(&shared, &profile)).collect();
     for _ in 0..attempts {
-        let number = wait_for(&mut coordinating, || {
-            let pid = killed_by_unit(&shared)?;
-            workers.iter().position(|worker| worker.id() == pid)
+        let (number, status) = wait_for(&mut coordinating, || {
+            let mut all = workers.iter_mut();
+            let number = all.position(|worker| worker.try_wait().unwrap().is_some())?;
+            Some((number, workers[number].wait().unwrap()))
         });
-        let mut killed = std::mem::replace(&mut workers[number], worker(&shared, &profile));
-        signal(&killed, Signal::KILL);
-        killed.wait().unwrap();
+        assert_eq!(status.signal(), Some(Signal::KILL.as_raw()));
+        workers[number] = worker(&shared, &profile);
     }
 
     let status = coordinating.wait().unwrap();

@@ -22,7 +22,8 @@ use crate::kill::dataset;
 use crate::orphans::{Process, descendants, wait_for_end};
 use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
 use crate::workers::{
-    assert_same, coordinator, drain, local_run, recipe, requests, signal, start_workers, worker,
+    assert_each_request_is_journaled, assert_same, coordinator, drain, local_run, recipe, requests,
+    signal, start_workers, worker,
 };
 
 const WORKERS: usize = 3;
@@ -89,11 +90,14 @@ impl Servers {
         })
     }
 
+    /// What a query answers, in which `SCHEMA` is that of the run.
+    fn sql(&self, fixture: &RunFixture, query: &str) -> String {
+        let schema = format!("\"{}\"", schema_of(fixture));
+        self.postgres.sql(&query.replace("SCHEMA", &schema))
+    }
+
     /// Checks that the run left no lease, no worker, no call in flight and no upload.
     fn assert_nothing_is_left(&self, fixture: &RunFixture) {
-        let pointer = std::fs::read_to_string(fixture.folder().join("journal.toml")).unwrap();
-        let pointer: toml::Table = toml::from_str(&pointer).unwrap();
-        let schema = pointer["schema"].as_str().unwrap();
         for rows in [
             "member",
             "offer",
@@ -101,10 +105,10 @@ impl Servers {
             "unit WHERE lease_until > 0",
             "unit WHERE state <> 'done'",
         ] {
-            let count = format!("SELECT COUNT(*) FROM \"{schema}\".{rows}");
-            assert_eq!(self.postgres.sql(&count), "0", "{rows} is left");
+            let count = self.sql(fixture, &format!("SELECT COUNT(*) FROM SCHEMA.{rows}"));
+            assert_eq!(count, "0", "{rows} is left");
         }
-        let store = BucketStore::new(&self.store, schema).unwrap();
+        let store = BucketStore::new(&self.store, &schema_of(fixture)).unwrap();
         assert_eq!(store.end_uploads().unwrap(), 0, "an upload is left");
     }
 
@@ -117,6 +121,12 @@ impl Servers {
             self.s3.slow()
         )
     }
+}
+
+fn schema_of(fixture: &RunFixture) -> String {
+    let pointer = std::fs::read_to_string(fixture.folder().join("journal.toml")).unwrap();
+    let pointer: toml::Table = toml::from_str(&pointer).unwrap();
+    pointer["schema"].as_str().unwrap().to_owned()
 }
 
 fn spent(fixture: &RunFixture) -> Spent {
@@ -366,7 +376,7 @@ async fn random_faults_change_nothing() {
         assert_eq!(requests(&server), before, "a call is paid after the end");
         // Each request has a row of its own, those that were in flight at a fault included.
         let spent = spent(&shared);
-        assert!(before <= spent.calls, "{before} requests, {spent:?}");
+        assert_each_request_is_journaled(|query| servers.sql(&shared, query), &server);
         servers.assert_nothing_is_left(&shared);
         for worker in &processes.workers {
             assert_no_session_is_left(worker.id());

@@ -7,6 +7,7 @@ mod deploy;
 mod faults;
 mod formats;
 mod grade;
+mod in_bucket;
 mod in_flight;
 mod judge;
 mod kill;

@@ -1,5 +1,6 @@
 //! Artifacts of a run that moves to a store or from one.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
@@ -73,6 +74,22 @@ pub fn remove_stale_artifacts(folder: &RunFolder) -> Result<(), RunError> {
         }
     }
     Ok(())
+}
+
+/// Whether files, by their paths in the run folder, are the artifacts that a journal names. Missing ones do not matter.
+///
+/// # Errors
+/// The journal cannot be read.
+pub(crate) fn are_artifacts_of(
+    journal: &Journal,
+    files: &BTreeMap<String, Digest>,
+) -> Result<bool, RunError> {
+    let artifacts = Checksum::all(journal)?;
+    let is_named = |(name, written): &(String, Vec<Checksum>)| {
+        let found = files.get(name);
+        found.is_none_or(|found| written.iter().any(|checksum| checksum.digest() == found))
+    };
+    Ok(artifacts.iter().all(is_named))
 }
 
 fn digest(path: &Path) -> Result<Digest, RunError> {

@@ -10,7 +10,7 @@ use super::postgres::{PostgresJournal, PostgresServer};
 use super::sqlite::SqliteJournal;
 use super::{Journal, Profile, RunQueue, WorkerSettings};
 use crate::artifact_names::{CALLS, JOURNAL, POINTER};
-use crate::store::{BucketStore, Store, end_uploads};
+use crate::store::{BucketStore, RunBucket, Store, end_uploads};
 use crate::{RunError, write_atomically};
 
 /// The journal of a run folder.
@@ -206,7 +206,10 @@ impl JournalPlace {
     /// Where the files of the run are kept beside its folder.
     pub(crate) fn store(&self) -> Result<Option<Arc<dyn Store>>, RunError> {
         match self {
-            Self::Sqlite(_) => Ok(None),
+            Self::Sqlite(path) => {
+                let store = bucket_beside(path)?;
+                Ok(store.map(|store| -> Arc<dyn Store> { Arc::new(store) }))
+            }
             Self::Postgres(pointer) => pointer.store(&Profile::load(&pointer.profile)?),
         }
     }
@@ -221,13 +224,15 @@ impl JournalPlace {
 
     /// Where copies of the run `name` are kept.
     pub(crate) fn copies(&self, name: &str) -> Result<Option<BucketStore>, RunError> {
-        let Self::Postgres(pointer) = self else {
-            return Ok(None);
-        };
-        let server = Profile::load(&pointer.profile)?.store;
-        server
-            .map(|server| BucketStore::new(&server, name))
-            .transpose()
+        match self {
+            Self::Sqlite(path) => bucket_beside(path),
+            Self::Postgres(pointer) => {
+                let server = Profile::load(&pointer.profile)?.store;
+                server
+                    .map(|server| BucketStore::new(&server, name))
+                    .transpose()
+            }
+        }
     }
 
     /// The server that distributes the units of the run.
@@ -293,19 +298,18 @@ impl JournalPlace {
 
     /// Deletes what is outside the run folder.
     pub(crate) fn delete_remote(&self) -> Result<(), RunError> {
+        if let Some(store) = self.store()? {
+            // Only a run that `--runs-dir` keeps in a bucket has its copies there.
+            for folder in ["copies", "blobs", "artifacts", "files"] {
+                for key in store.list(folder)? {
+                    store.delete(&key)?;
+                }
+            }
+            end_uploads(store.as_ref());
+        }
         match self {
             Self::Sqlite(_) => Ok(()),
-            Self::Postgres(pointer) => {
-                if let Some(store) = self.store()? {
-                    for folder in ["artifacts", "files"] {
-                        for key in store.list(folder)? {
-                            store.delete(&key)?;
-                        }
-                    }
-                    end_uploads(store.as_ref());
-                }
-                PostgresJournal::delete(&pointer.server()?, &pointer.schema)
-            }
+            Self::Postgres(pointer) => PostgresJournal::delete(&pointer.server()?, &pointer.schema),
         }
     }
 
@@ -320,6 +324,12 @@ impl JournalPlace {
             ),
         }
     }
+}
+
+/// The bucket of the run whose journal is in the file `journal`.
+fn bucket_beside(journal: &Path) -> Result<Option<BucketStore>, RunError> {
+    let bucket = RunBucket::of(journal.parent().unwrap_or(Path::new(".")))?;
+    bucket.map(|bucket| bucket.store()).transpose()
 }
 
 /// A schema that no other run has, with the name of the run in it.

@@ -7,12 +7,14 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use futures::TryStreamExt;
 use object_store::path::Path as Location;
 use object_store::{ObjectStore, ObjectStoreExt};
 use pybench_types::id::Digest;
 
+use super::Store;
 use super::bucket_store::BucketStore;
 use super::download::{Object, download};
 use super::failure::{StoreError, found};
@@ -61,6 +63,11 @@ impl BucketPath {
         BucketStore::in_folder(&server, self.path.clone())
     }
 
+    /// Whether this is the folder in which a server keeps runs.
+    pub(crate) fn is_folder_of(&self, server: &ObjectServer) -> bool {
+        self.kind == server.kind && self.bucket == server.bucket && self.path == server.prefix
+    }
+
     /// Last part of the path.
     pub(crate) fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
@@ -72,6 +79,16 @@ impl std::fmt::Display for BucketPath {
         let scheme = self.kind.scheme();
         write!(formatter, "{scheme}://{}/{}", self.bucket, self.path)
     }
+}
+
+/// The store at a path in a bucket, which holds the content-addressed files of a run that `--runs-dir` keeps there; `None` for
+/// other paths.
+///
+/// # Errors
+/// [`RunError::BadInput`] if the bucket has no name; [`RunError::Environment`] if an environment variable is missing.
+pub fn store_at(path: &Path) -> Result<Option<Arc<dyn Store>>, RunError> {
+    let store = BucketPath::of(path).map(|path| path.store()).transpose()?;
+    Ok(store.map(|store| -> Arc<dyn Store> { Arc::new(store) }))
 }
 
 /// A local copy of the file or the folder that a path in a bucket names, in `cache`; `None` for other paths. What the cache has

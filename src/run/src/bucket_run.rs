@@ -1,0 +1,268 @@
+//! Runs that are kept in a bucket: `--runs-dir s3://BUCKET/PREFIX`.
+//!
+//! The run folder is on this machine. Content-addressed files and artifacts are stored in the bucket when they are made; the
+//! dataset, the report and the journal are copied there now and then, and when a command ends.
+
+use std::convert::Infallible;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::artifacts::are_artifacts_of;
+use crate::folder::lock_folder;
+use crate::journal::JournalPlace;
+use crate::relocate::store_files;
+use crate::run_copy::CopyState;
+use crate::store::{BucketPath, RunBucket};
+use crate::{Profile, RunError, RunFolder, frozen_recipe};
+
+/// Minimum time between two copies.
+const PAUSE: Duration = Duration::from_secs(300);
+
+/// After a copy, the pause is at least this many times as long as the copy took.
+const MIN_PAUSES: u32 = 10;
+
+/// Folder of the dataset, without which no run has ended.
+const DATASET: &str = "dataset";
+
+/// A run, as a command line selects it.
+pub(crate) struct SelectedRun<'a> {
+    /// Folder or bucket of the runs.
+    pub(crate) runs_dir: &'a Path,
+    /// Folder on this machine of runs that are kept in a bucket.
+    pub(crate) local: &'a Path,
+    pub(crate) name: &'a str,
+    /// The resolved recipe, as TOML.
+    pub(crate) recipe: &'a str,
+    pub(crate) profile: Option<&'a Path>,
+}
+
+impl SelectedRun<'_> {
+    /// The run folder on this machine; nothing is written.
+    pub(crate) fn folder(&self) -> PathBuf {
+        match BucketPath::of(self.runs_dir) {
+            Some(_) => self.local.join(self.name),
+            None => self.runs_dir.join(self.name),
+        }
+    }
+
+    /// Keeps the run in its bucket from now on, if it is selected by one.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if the run is kept elsewhere, or if another folder works on the run of the bucket; the bucket
+    /// cannot be written.
+    pub(crate) fn keep_in_bucket(&self) -> Result<(), RunError> {
+        let Some(runs) = BucketPath::of(self.runs_dir) else {
+            return Ok(());
+        };
+        let root = self.folder();
+        let place = JournalPlace::of(&root)?;
+        if let Some(profile) = self.profile.or(place.profile()) {
+            return check_profile(&runs, profile);
+        }
+        let Some(address) = BucketPath::of(&self.runs_dir.join(self.name)) else {
+            return Ok(());
+        };
+        fs::create_dir_all(&root)
+            .map_err(RunError::io(format!("run folder {}", root.display())))?;
+        let _lock = lock_folder(&root)?;
+        match RunBucket::of(&root)? {
+            Some(kept) if kept.address == address.to_string() => {
+                kept.check_owner(&kept.store()?)?;
+            }
+            Some(kept) => {
+                return Err(RunError::Conflict(format!(
+                    "{} is kept in {}; use --runs-dir with that folder, or choose another name with --run NAME",
+                    root.display(),
+                    kept.address
+                )));
+            }
+            None => self.begin(&root, &address, &place)?,
+        }
+        tracing::info!(
+            "the run is kept in {address}; its journal and its work files are in {}",
+            root.display()
+        );
+        Ok(())
+    }
+
+    /// Stores what the run has so far.
+    fn begin(
+        &self,
+        root: &Path,
+        address: &BucketPath,
+        place: &JournalPlace,
+    ) -> Result<(), RunError> {
+        let has_begun = !place.is_blank()?;
+        if has_begun && !frozen_recipe::changes(root, self.recipe)?.is_empty() {
+            return Err(RunError::Conflict(format!(
+                "{} is a run of another recipe, and it is not kept in {address}; choose another name with --run NAME, or delete \
+                 that folder",
+                root.display()
+            )));
+        }
+        let bucket = RunBucket::claim(root, address)?;
+        let store = bucket.store()?;
+        bucket.check_owner(&store)?;
+        if has_begun && let Some(journal) = place.read()? {
+            store_files(root, &journal, &store)?;
+        }
+        RunBucket::take(root)
+    }
+}
+
+/// Refuses a profile with another bucket.
+fn check_profile(runs: &BucketPath, profile: &Path) -> Result<(), RunError> {
+    let store = Profile::load(profile)?.store;
+    match store.is_some_and(|store| runs.is_folder_of(&store)) {
+        true => Ok(()),
+        false => Err(RunError::Conflict(format!(
+            "--runs-dir {runs} and the section [store] of {} name different places: omit --runs-dir, or name its bucket and \
+             prefix in the profile",
+            profile.display()
+        ))),
+    }
+}
+
+/// Does work on a run and keeps the copy in its bucket up to date, if `--runs-dir` names one.
+///
+/// # Errors
+/// Those of `work`; [`RunError::Store`] if the bucket cannot be written in the end.
+pub async fn keep_copies<T>(
+    folder: &Arc<RunFolder>,
+    work: impl Future<Output = Result<T, RunError>>,
+) -> Result<T, RunError> {
+    let place = JournalPlace::of(folder.root())?;
+    if place.profile().is_some() || RunBucket::of(folder.root())?.is_none() {
+        return work.await;
+    }
+    let ended = tokio::select! {
+        ended = work => ended,
+        never = copy_repeatedly(folder) => match never {},
+    };
+    let copied = copy(folder, state(folder.root(), &ended)).await;
+    match (ended, copied) {
+        (Ok(result), copied) => copied.map(|()| result),
+        (Err(error), Ok(())) => Err(error),
+        (Err(error), Err(failed)) => {
+            warn_of(&failed);
+            Err(error)
+        }
+    }
+}
+
+/// Whether the run has ended with this result.
+fn state<T>(root: &Path, result: &Result<T, RunError>) -> CopyState {
+    let is_whole = matches!(result, Ok(_) | Err(RunError::Incomplete(_)));
+    match is_whole && root.join(DATASET).is_dir() {
+        true => CopyState::Ended,
+        false => CopyState::Unfinished,
+    }
+}
+
+async fn copy_repeatedly(folder: &Arc<RunFolder>) -> Infallible {
+    let mut pause = PAUSE;
+    loop {
+        tokio::time::sleep(pause).await;
+        let since = Instant::now();
+        if let Err(error) = copy(folder, CopyState::Unfinished).await {
+            warn_of(&error);
+        }
+        pause = PAUSE.max(since.elapsed().saturating_mul(MIN_PAUSES));
+    }
+}
+
+async fn copy(folder: &Arc<RunFolder>, state: CopyState) -> Result<(), RunError> {
+    let folder = folder.clone();
+    let copied = tokio::task::spawn_blocking(move || match state {
+        CopyState::Ended => folder.copy_to_bucket(),
+        CopyState::Unfinished => folder.copy_if(state, are_artifacts_of),
+    });
+    copied
+        .await
+        .unwrap_or_else(|error| Err(RunError::Internal(error.to_string())))
+}
+
+fn warn_of(error: &RunError) {
+    tracing::warn!("the copy of the run in its bucket is not up to date: {error}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selected<'a>(
+        runs_dir: &'a Path,
+        local: &'a Path,
+        profile: Option<&'a Path>,
+    ) -> SelectedRun<'a> {
+        SelectedRun {
+            runs_dir,
+            local,
+            name: "a",
+            recipe: "seed = 1\n",
+            profile,
+        }
+    }
+
+    #[test]
+    fn a_run_in_a_bucket_has_its_folder_on_this_machine() {
+        let local = tempfile::tempdir().unwrap();
+        let folder = |runs_dir: &str| selected(Path::new(runs_dir), local.path(), None).folder();
+        assert_eq!(folder("/elsewhere"), Path::new("/elsewhere/a"));
+        for bucket in ["s3://b/runs", "gs://b/runs", "az://b/runs"] {
+            assert_eq!(folder(bucket), local.path().join("a"));
+        }
+    }
+
+    #[test]
+    fn a_profile_and_a_bucket_of_runs_agree() {
+        let local = tempfile::tempdir().unwrap();
+        let profile = local.path().join("p.toml");
+        let text = "[postgres]\nhost = '127.0.0.1'\nport = 1\ndatabase = 'd'\nuser = 'u'\n";
+        let keep = |runs_dir: &str| {
+            selected(Path::new(runs_dir), local.path(), Some(&profile)).keep_in_bucket()
+        };
+        let store = "[store]\nbucket = 'b'\nprefix = 'runs'\n";
+        fs::write(&profile, format!("{text}{store}")).unwrap();
+        keep("s3://b/runs/").unwrap();
+        for other in ["s3://b/other", "s3://c/runs", "gs://b/runs"] {
+            let error = keep(other).unwrap_err().to_string();
+            assert!(error.contains("name different places"), "{error}");
+        }
+        fs::write(&profile, text).unwrap();
+        assert!(keep("s3://b/runs").is_err());
+        assert!(!local.path().join("a").exists());
+    }
+
+    #[test]
+    fn a_run_that_is_kept_elsewhere_stays_there() {
+        let local = tempfile::tempdir().unwrap();
+        let root = local.path().join("a");
+        drop(RunFolder::open(&root, "seed = 2\n").unwrap());
+        let refused = |bucket: &str| {
+            let error = selected(Path::new(bucket), local.path(), None).keep_in_bucket();
+            error.unwrap_err().to_string()
+        };
+        let changed = refused("s3://b/runs");
+        assert!(changed.contains("a run of another recipe"), "{changed}");
+        let kept = BucketPath::of(Path::new("s3://b/runs/a")).unwrap();
+        RunBucket::claim(&root, &kept).unwrap();
+        RunBucket::take(&root).unwrap();
+        let moved = refused("s3://c/runs");
+        assert!(moved.contains("is kept in s3://b/runs/a"), "{moved}");
+    }
+
+    #[test]
+    fn a_run_without_a_dataset_has_not_ended() {
+        let root = tempfile::tempdir().unwrap();
+        let incomplete = || Err::<(), _>(RunError::Incomplete(String::new()));
+        assert_eq!(state(root.path(), &Ok(())), CopyState::Unfinished);
+        fs::create_dir(root.path().join(DATASET)).unwrap();
+        assert_eq!(state(root.path(), &Ok(())), CopyState::Ended);
+        assert_eq!(state(root.path(), &incomplete()), CopyState::Ended);
+        let interrupted = Err::<(), _>(RunError::Interrupted);
+        assert_eq!(state(root.path(), &interrupted), CopyState::Unfinished);
+    }
+}

@@ -1,0 +1,157 @@
+//! The bucket that a run of this machine is kept in (`--runs-dir s3://BUCKET/PREFIX`).
+//!
+//! The run folder holds the journal and the work files, and names the bucket. The bucket names the folder, so that no other folder
+//! works on the same run.
+
+use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::Store;
+use super::bucket::BucketPath;
+use super::bucket_store::BucketStore;
+use crate::RunError;
+use crate::artifact_names::{BUCKET, BUCKET_CLAIM};
+use crate::replace::write_atomically;
+
+/// Key of the name of the folder.
+const OWNER: &str = "owner";
+
+/// The bucket of a run folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunBucket {
+    /// Address of the run.
+    pub(crate) address: String,
+    /// Folder and machine, with a number that no other folder has.
+    owner: String,
+}
+
+impl RunBucket {
+    /// The bucket of the run folder `root`; `None` if it has none.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if the file that names it cannot be parsed.
+    pub(crate) fn of(root: &Path) -> Result<Option<Self>, RunError> {
+        Self::read(&root.join(BUCKET))
+    }
+
+    /// Prepares to keep the run folder `root` at an address; [`Self::take`] ends that. The same call after a kill gives the same
+    /// owner.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub(crate) fn claim(root: &Path, address: &BucketPath) -> Result<Self, RunError> {
+        let (path, address) = (root.join(BUCKET_CLAIM), address.to_string());
+        if let Some(begun) = Self::read(&path)?.filter(|begun| begun.address == address) {
+            return Ok(begun);
+        }
+        let new = Self {
+            address,
+            owner: new_owner(root)?,
+        };
+        let text = toml::to_string(&new).map_err(|error| RunError::Internal(error.to_string()))?;
+        let text = format!("# The bucket that this run is kept in.\n{text}");
+        write_atomically(&path, text.as_bytes())?;
+        Ok(new)
+    }
+
+    /// Makes what was claimed the bucket of the run folder `root`.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub(crate) fn take(root: &Path) -> Result<(), RunError> {
+        let path = root.join(BUCKET);
+        fs::rename(root.join(BUCKET_CLAIM), &path).map_err(RunError::io(path.display().to_string()))
+    }
+
+    /// Makes this folder the owner of the run in `store`, unless it has one.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if another folder is the owner; [`RunError::Store`] if the bucket cannot be written.
+    pub(crate) fn check_owner(&self, store: &dyn Store) -> Result<(), RunError> {
+        let temporary = tempfile::tempdir().map_err(RunError::io("a temporary folder"))?;
+        let path = temporary.path().join(OWNER);
+        write_atomically(&path, self.owner.as_bytes())?;
+        // A key that exists is kept.
+        store.put(OWNER, &path)?;
+        let is_there = store.fetch(OWNER, &path)?;
+        let owner = fs::read_to_string(&path);
+        let owner = owner.map_err(RunError::io(path.display().to_string()))?;
+        match is_there && owner == self.owner {
+            true => Ok(()),
+            false => Err(RunError::Conflict(format!(
+                "{}: this run is made in {owner}; continue it there, or choose another name with --run NAME. If that folder is \
+                 lost, delete the run in the bucket to start over",
+                self.address
+            ))),
+        }
+    }
+
+    /// The store at the address.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if it is no address; [`RunError::Environment`] if an environment variable is missing.
+    pub(crate) fn store(&self) -> Result<BucketStore, RunError> {
+        match BucketPath::of(Path::new(&self.address)) {
+            Some(address) => address.store(),
+            None => Err(RunError::BadInput(format!(
+                "{BUCKET}: {:?} is no address in a bucket",
+                self.address
+            ))),
+        }
+    }
+
+    fn read(path: &Path) -> Result<Option<Self>, RunError> {
+        let text = match fs::read_to_string(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(RunError::io(path.display().to_string()))?,
+        };
+        let bucket = toml::from_str(&text);
+        bucket.map_err(|error| RunError::BadInput(format!("{}: {error}", path.display())))
+    }
+}
+
+fn new_owner(root: &Path) -> Result<String, RunError> {
+    let folder = root
+        .canonicalize()
+        .map_err(RunError::io(root.display().to_string()))?;
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let random = RandomState::new().build_hasher().finish();
+    Ok(format!(
+        "{} on {} ({random:016x})",
+        folder.display(),
+        host.trim()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::folder::FolderStore;
+    use super::*;
+
+    #[test]
+    fn one_folder_owns_a_run_in_a_bucket() {
+        let [mine, other, bucket] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let store = FolderStore::new(bucket.path());
+        let address = BucketPath::of(Path::new("s3://b/runs/a")).unwrap();
+        let claimed = RunBucket::claim(mine.path(), &address).unwrap();
+        claimed.check_owner(&store).unwrap();
+        // A process that was killed here repeats the claim.
+        assert_eq!(RunBucket::of(mine.path()).unwrap(), None);
+        assert_eq!(RunBucket::claim(mine.path(), &address).unwrap(), claimed);
+        RunBucket::take(mine.path()).unwrap();
+        let taken = RunBucket::of(mine.path()).unwrap().unwrap();
+        assert_eq!(taken, claimed);
+        taken.check_owner(&store).unwrap();
+        let late = RunBucket::claim(other.path(), &address).unwrap();
+        let error = late.check_owner(&store).unwrap_err();
+        assert_eq!(error.exit_code(), crate::ExitCode::Conflict);
+        let folder = mine.path().canonicalize().unwrap();
+        assert!(error.to_string().contains(folder.to_str().unwrap()));
+        taken.check_owner(&store).unwrap();
+    }
+}
