@@ -7,6 +7,7 @@ use std::time::Duration;
 use pybench_run::RunError;
 
 use super::continuation::{Continuation, ContinueRequest};
+use super::drafts::Drafts;
 use super::fork::Fork;
 use super::model_replies::ModelReplies;
 use super::models::{ModelPlace, Models};
@@ -27,6 +28,7 @@ pub(crate) struct Forks {
     interpreters: Interpreters,
     models: Models,
     replies: Arc<ModelReplies>,
+    drafts: Drafts,
     lease: Duration,
 }
 
@@ -44,6 +46,7 @@ impl Forks {
             open: Mutex::default(),
             interpreters: Interpreters::default(),
             replies: Arc::new(ModelReplies::new(place.replies.clone())),
+            drafts: Drafts::new(place.drafts.clone()),
             models: Models::new(place, models),
             lease,
         }
@@ -94,14 +97,13 @@ impl Forks {
     ) -> Result<Option<Arc<Fork>>, RunError> {
         let id = blake3::Hash::from(rand::random::<[u8; 32]>()).to_hex();
         let id = id[..32].to_owned();
-        let fork = Fork::new(
-            id.clone(),
-            name,
-            plan,
-            request.turns,
-            self.replies.clone(),
-            self.lease,
-        )?;
+        let draft = self.drafts.of(&plan);
+        let mut turns = request.turns;
+        if request.resume && turns.is_empty() {
+            turns = plan.sendable(draft.turns(), &self.replies);
+        }
+        let (replies, lease) = (self.replies.clone(), self.lease);
+        let fork = Fork::new(id.clone(), name, plan, turns, replies, draft, lease)?;
         let fork = Arc::new(fork);
         {
             let mut open = lock(&self.open);
@@ -110,6 +112,7 @@ impl Forks {
             }
             open.insert(id.clone(), fork.clone());
         }
+        fork.keep_turns();
         let (forks, live) = (self.clone(), fork.clone());
         tokio::spawn(async move {
             live.live().await;

@@ -14,6 +14,7 @@ use pybench_types::trajectory::{Trajectory, Turn};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::model_replies::ModelReplies;
 use super::written::WrittenTurn;
 use crate::record::Record;
 use crate::review::name_problem;
@@ -40,6 +41,9 @@ pub(crate) struct ForkRequest {
     /// Turns that are run after the replay without waiting, for example those of an edit that was lost.
     #[serde(default)]
     pub(crate) turns: Vec<WrittenTurn>,
+    /// Whether, without `turns`, those are run that the studio has kept of this edit because they were not saved.
+    #[serde(default)]
+    pub(crate) resume: bool,
 }
 
 /// What is edited.
@@ -116,6 +120,22 @@ impl Plan {
     /// Number of recorded turns before the edited one.
     pub(crate) fn kept(&self) -> usize {
         self.lineage.turn as usize - 1
+    }
+
+    /// These turns if an edit can begin with them, otherwise none: the reply of a model may be gone.
+    pub(crate) fn sendable(
+        &self,
+        turns: Vec<WrittenTurn>,
+        replies: &ModelReplies,
+    ) -> Vec<WrittenTurn> {
+        let is_sendable = |turn: &WrittenTurn| {
+            let sent = turn.clone().sent(&self.recorded, self.format, replies);
+            sent.is_ok()
+        };
+        match turns.iter().all(is_sendable) {
+            true => turns,
+            false => Vec::new(),
+        }
     }
 
     /// The recorded turns from the edited one on, for the person to change or to send.
