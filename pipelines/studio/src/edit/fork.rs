@@ -1,5 +1,6 @@
 //! One edit that is open: its session, its turns, its verdict.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,15 +19,13 @@ use super::continuation::{Continuation, ContinuationView};
 use super::conversation::{Activity, Conversation, Person};
 use super::drafts::Draft;
 use super::model_replies::ModelReplies;
-use super::plan::Plan;
+use super::plan::{MAX_TURNS, Plan};
 use super::session::{LiveSession, Sessions};
+use super::subject::SavePlace;
 use super::written::{SentTurn, WrittenTurn};
 use crate::saved_edits::{EditInfo, SaveRequest};
 use crate::sources::Opened;
 use crate::view::{FileView, TurnView, outputs};
-
-/// Maximum number of turns that a person, or a model by order of the person, adds.
-pub(crate) const MAX_TURNS: u32 = 64;
 
 /// One edit that is open.
 pub(crate) struct Fork {
@@ -128,6 +127,10 @@ pub(crate) struct ForkView {
     pub(crate) verdict: Option<Verdict>,
     /// Whether a preference pair can be made of it: the recorded trajectory is rejected.
     pub(crate) pairable: bool,
+    /// Why it cannot be saved; empty if it can.
+    pub(crate) unsaved: String,
+    /// Name of the run that keeps what is saved, if it is not the source: the one that made the row.
+    pub(crate) saved_in: Option<String>,
     pub(crate) saved: Option<EditInfo>,
 }
 
@@ -188,9 +191,9 @@ impl Fork {
             return Err(not_waiting());
         }
         turns.truncate(keep);
+        let again = sent(&self.plan, turns.clone(), &self.replies)?;
         self.draft.keep(&turns);
-        let turns = sent(&self.plan, turns, &self.replies)?;
-        let conversation = branch.conversation.again_with(turns);
+        let conversation = branch.conversation.again_with(again);
         *branch = Branch::of(conversation);
         self.changed.notify_one();
         Ok(())
@@ -358,7 +361,7 @@ impl Fork {
             }
         };
         let mut edit = self.edit(*edited, what)?;
-        opened.save(|folder| {
+        let mut write = |folder: &Path| {
             // The same turns may have been saved before, also from another page.
             let (recorded, id) = (&edit.lineage.trajectory, &edit.trajectory.id);
             let before = human_edits::read_one(&Journal::read_run(folder)?, recorded, id)?;
@@ -367,7 +370,12 @@ impl Fork {
                 edit.pair |= before.pair;
             }
             human_edits::save(folder, &edit)
-        })?;
+        };
+        match &self.plan.saved_in {
+            SavePlace::Source => opened.save(write)?,
+            SavePlace::Run(folder) => write(folder)?,
+            SavePlace::Nowhere => return Err(refused(self.plan.unsaved())),
+        }
         self.draft.forget();
         if let Outcome::Checked(edited) = &mut *lock(&branch.outcome) {
             edited.saved = Some(EditInfo::from(&edit));
@@ -449,6 +457,8 @@ impl Fork {
                 .unwrap_or_default(),
             verdict: edited.map(|edited| edited.verdict.clone()),
             pairable: self.plan.is_rejected,
+            unsaved: self.plan.unsaved().to_owned(),
+            saved_in: self.plan.other_run(),
             saved: edited.and_then(|edited| edited.saved.clone()),
         }
     }

@@ -1,6 +1,7 @@
 //! All edits that are open. Each has a session, so there are few, and one that nobody asks for is closed.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub(crate) struct Forks {
     models: Models,
     replies: Arc<ModelReplies>,
     drafts: Drafts,
+    /// Where the run that made the row of a dataset is looked for.
+    runs_dir: PathBuf,
     lease: Duration,
 }
 
@@ -47,6 +50,7 @@ impl Forks {
             interpreters: Interpreters::default(),
             replies: Arc::new(ModelReplies::new(place.replies.clone())),
             drafts: Drafts::new(place.drafts.clone()),
+            runs_dir: place.runs_dir.clone(),
             models: Models::new(place, models),
             lease,
         }
@@ -80,8 +84,8 @@ impl Forks {
         record: Record,
         request: &ForkRequest,
     ) -> Result<Plan, RunError> {
-        Plan::new(opened, record, request, |recipe| {
-            self.interpreters.get(&recipe.interpreter)
+        Plan::new(opened, record, request, &self.runs_dir, |choice| {
+            self.interpreters.get(choice)
         })
     }
 

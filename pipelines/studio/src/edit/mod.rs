@@ -9,6 +9,7 @@
 //! | [`conversation`] | a person in the place of the model, or a model by order of the person |
 //! | [`session`] | its session, and copies of it that other tries begin with |
 //! | [`drafts`] | turns that are not saved, on the disk |
+//! | [`subject`] | the recorded trajectory, found with its task and its files |
 //! | [`plan`] | what is edited: the recorded trajectory, its task, its session |
 //! | [`fork`] | one edit that is open: its session, its turns, its verdict |
 //! | [`forks`] | all edits that are open |
@@ -24,6 +25,7 @@ pub(crate) mod models;
 pub(crate) mod plan;
 pub(crate) mod routes;
 pub(crate) mod session;
+pub(crate) mod subject;
 #[cfg(test)]
 mod tests;
 pub(crate) mod written;

@@ -1,6 +1,7 @@
 //! Edits over a session that prints each cell and how many ran before it.
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use pybench_interpreter::{
 };
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
 use pybench_run::{ContentStore, ExitCode, Failure, Filter, Journal, Price, RunError};
+use pybench_show::TrajectorySource;
 use pybench_testing::endpoint::{Answer, Endpoint};
 use pybench_testing::task::task;
 use pybench_types::human_edit::{AuthorKind, HUMAN_EDITED, Lineage};
@@ -21,11 +23,12 @@ use pybench_types::trajectory::{End, Finding, Outcome, Role, Sampling, Trajector
 use serde_json::{Value, json};
 
 use super::continuation::{Continuation, ContinueRequest};
-use super::fork::{Fork, MAX_TURNS, Phase};
+use super::fork::{Fork, Phase};
 use super::forks::{Forks, MAX_FORKS};
 use super::models::ModelPlace;
-use super::plan::{ForkRequest, Plan};
+use super::plan::{ForkRequest, MAX_TURNS, Plan};
 use super::session::MAX_COPIES;
+use super::subject::{SavePlace, Subject};
 use super::written::WrittenTurn;
 use crate::saved_edits::{self, SaveRequest};
 use crate::shared_models::SharedModels;
@@ -246,6 +249,7 @@ impl Bench {
             checker: Arc::new(WantsTwo),
             filters: vec![Filter::Format, Filter::Finished, Filter::Check],
             store,
+            saved_in: SavePlace::Source,
             recorded,
         }
     }
@@ -534,6 +538,106 @@ async fn turns_that_are_not_saved_are_there_when_the_page_is_loaded_again() {
     bench.save(&fork, true, false).unwrap();
     bench.forks.close(&fork.id);
     assert_eq!(again().view().written, []);
+}
+
+/// The run of the bench, with its task.
+fn run_with_task(bench: &Bench) -> PathBuf {
+    let run = bench.folder.path().join("runs/r");
+    std::fs::write(run.join("tasks.jsonl"), json!(task()).to_string() + "\n").unwrap();
+    run.canonicalize().unwrap()
+}
+
+/// Finds what a row of a dataset in this folder needs.
+fn find_row(bench: &Bench, dataset: &Path, runs_dir: &Path) -> Result<Subject, RunError> {
+    std::fs::create_dir_all(dataset).unwrap();
+    let row = json!({"messages": [
+        {"role": "user", "content": "Count."}, {"role": "assistant", "content": "2"}]});
+    std::fs::write(dataset.join("train.jsonl"), row.to_string()).unwrap();
+    let source = TrajectorySource::Dataset(dataset.to_owned());
+    let what = What::One {
+        name: "d".into(),
+        source,
+    };
+    let sources = Sources::new(what, bench.folder.path().join("cache"));
+    let opened = sources.open("d").unwrap().unwrap();
+    let record = json!({"dataset": {
+        "location": "train.jsonl:1", "format": "pybench", "metadata": {"trajectory_id": recorded().id}, "kinds": [],
+        "files": [], "messages": []}});
+    Subject::find(&opened, serde_json::from_value(record).unwrap(), runs_dir)
+}
+
+#[test]
+fn a_row_is_edited_in_the_run_that_made_it() {
+    let bench = Bench::new(LONG);
+    let (folder, none) = (bench.folder.path(), bench.folder.path().join("none"));
+    let elsewhere = folder.join("elsewhere/d");
+    let problem = |found: Result<Subject, RunError>| text_of(found.err().unwrap());
+    let found = find_row(&bench, &elsewhere, &folder.join("runs"));
+    assert!(problem(found).contains("the task of this trajectory"));
+
+    let run = run_with_task(&bench);
+    let found = find_row(&bench, &run.join("dataset"), &none).unwrap();
+    assert_eq!(found.saved_in, SavePlace::Run(run));
+    assert_eq!((found.recorded, found.task), (recorded(), task()));
+    let runs = folder.join("runs");
+    let found = find_row(&bench, &elsewhere, &runs).unwrap();
+    assert_eq!(found.saved_in, SavePlace::Run(runs.join("r")));
+    let found = find_row(&bench, &elsewhere, &none);
+    assert!(problem(found).contains("the run that made this row"));
+}
+
+#[test]
+fn an_attempt_at_a_task_of_a_library_is_edited_and_not_saved() {
+    let bench = Bench::new(LONG);
+    let evaluation = bench.folder.path().join("runs/e");
+    crate::evaluation::tests::write(&evaluation, &[("a", "1", Some(false))]);
+    let recipe = "name = 'e'\nlibrary = 'data/runs/r'\n[agents.a]\nkind = 'openai'\nmodel = 'm'\nbase_url = 'http://h/v1'\n";
+    std::fs::write(evaluation.join("recipe.toml"), recipe).unwrap();
+    let opened = bench.sources.open("e").unwrap().unwrap();
+    let find = || {
+        let attempt = json!({
+            "agent": "a", "suite": "library", "task": "7", "category": "chart", "seed": 0, "turns": 3, "max_turns": 10,
+            "outcome": {"outcome": "ran"}, "scores": {"strict": false}});
+        let record =
+            json!({"evaluation": {"attempt": attempt, "trajectory": recorded(), "problem": ""}});
+        Subject::find(
+            &opened,
+            serde_json::from_value(record).unwrap(),
+            Path::new("none"),
+        )
+    };
+    let problem = text_of(find().err().unwrap());
+    assert!(problem.contains("`library`"), "{problem}");
+    run_with_task(&bench);
+    let found = find().unwrap();
+    assert_eq!((found.task, found.is_rejected), (task(), true));
+    assert_eq!(found.saved_in, SavePlace::Nowhere);
+}
+
+#[tokio::test]
+async fn an_edit_is_saved_in_the_run_of_its_row_or_not_at_all() {
+    let bench = Bench::new(LONG);
+    let run = bench.folder.path().join("runs/r");
+    for saved_in in [SavePlace::Nowhere, SavePlace::Run(run.clone())] {
+        let plan = Plan {
+            saved_in: saved_in.clone(),
+            ..bench.plan(3, "")
+        };
+        let fork = bench.begin(plan, vec![answer("2")]).unwrap().unwrap();
+        until(&fork, Phase::Checked).await;
+        let view = fork.view();
+        assert!(view.verdict.unwrap().accepted);
+        let saved = bench.save(&fork, true, false);
+        let edits = saved_edits::edits_of(&run, recorded().id.as_str()).unwrap();
+        if saved_in == SavePlace::Nowhere {
+            assert!(text_of(saved.unwrap_err()).contains(&view.unsaved));
+            assert!(view.unsaved.contains("evaluation") && edits.is_empty());
+        } else {
+            saved.unwrap();
+            assert_eq!((&*view.unsaved, view.saved_in.as_deref()), ("", Some("r")));
+            assert_eq!(edits.len(), 1);
+        }
+    }
 }
 
 #[tokio::test]

@@ -244,6 +244,8 @@ export interface ForkView {
   outputs: FileView[];
   verdict: Verdict | null;
   pairable: boolean;
+  unsaved: string;
+  saved_in: string | null;
   saved: EditInfo | null;
 }
 
@@ -612,6 +614,7 @@ export interface View {
   reviews: Review[];
   reviewable: boolean;
   editable: boolean;
+  edit_problem: string;
   edits: EditInfo[];
 }
 
