@@ -246,6 +246,7 @@ impl Fork {
             Err(failure) => Outcome::Failed(explain(&failure)),
         };
         *lock(&branch.outcome) = outcome;
+        self.sessions.end_live().await;
     }
 
     async fn converse(&self, branch: &Branch) -> Result<Edited, Failure> {

@@ -136,6 +136,11 @@ impl Sessions {
         for copied in copies {
             end(Some(copied.session)).await;
         }
+        self.end_live().await;
+    }
+
+    /// Ends the session; its copies stay.
+    pub(crate) async fn end_live(&self) {
         let ended = std::mem::take(&mut *self.live.lock().await);
         end(ended.session).await;
     }

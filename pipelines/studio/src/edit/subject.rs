@@ -105,7 +105,7 @@ fn of_row(id: &Digest, above: Vec<PathBuf>, runs_dir: &Path) -> Result<Subject, 
         })
         .ok_or_else(|| {
             RunError::BadInput(format!(
-                "the run that made this row is neither above the dataset nor in {}, so its task and its checks are not known",
+                "no run above the dataset or in {} has the recorded trajectory of this row, so its task and its checks are not known",
                 runs_dir.display()
             ))
         })?;

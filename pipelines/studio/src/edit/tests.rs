@@ -583,7 +583,7 @@ fn a_row_is_edited_in_the_run_that_made_it() {
     let found = find_row(&bench, &elsewhere, &runs).unwrap();
     assert_eq!(found.saved_in, SavePlace::Run(runs.join("r")));
     let found = find_row(&bench, &elsewhere, &none);
-    assert!(problem(found).contains("the run that made this row"));
+    assert!(problem(found).contains("has the recorded trajectory of this row"));
 }
 
 #[test]
