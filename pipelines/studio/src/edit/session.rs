@@ -12,10 +12,10 @@ use pybench_types::observation::Observation;
 /// Maximum number of copies of the session of an edit: before its first turn, and before the last two.
 pub(crate) const MAX_COPIES: usize = 3;
 /// Maximum time that a copy takes. The cells before it run again in it.
-const MAX_COPYING: Duration = Duration::from_secs(60);
+const MAX_COPYING: Duration = Duration::from_secs(30);
 
 /// A cell that ran, and what it gave.
-type CellRun = (String, Observation);
+type CellRun = Arc<(String, Observation)>;
 
 /// The session of an edit, and copies of its earlier states.
 pub(crate) struct Sessions {
@@ -149,7 +149,8 @@ impl Sessions {
     async fn execute(&self, code: &str) -> Result<Observation, InterpreterError> {
         let mut live = self.live.lock().await;
         let live = &mut *live;
-        if let Some((known, observation)) = live.ran.get(live.asked) {
+        if let Some(run) = live.ran.get(live.asked) {
+            let (known, observation) = &**run;
             if known != code {
                 let why = "a copy has run another cell than the one that was asked for";
                 return Err(InterpreterError::Fork(why.to_owned()));
@@ -162,7 +163,8 @@ impl Sessions {
             None => self.interpreter.start(self.spec.clone()).await?,
         };
         let observation = live.session.insert(session).execute(code).await?;
-        live.ran.push((code.to_owned(), observation.clone()));
+        let run = (code.to_owned(), observation.clone());
+        live.ran.push(Arc::new(run));
         live.asked = live.ran.len();
         Ok(observation)
     }
