@@ -170,7 +170,7 @@ lint:
     @cargo clippy {{ quiet_train }} {{ all }} --all-targets -- -D warnings
     @if command -v cargo-deny >/dev/null; then cargo deny --workspace --all-features --log-level error check licenses bans sources; fi
 
-# Test what distributes runs by Temporal, against a real server (docs/temporal.md); `test` does the same.
+# Test what distributes runs by Temporal, against a real server (docs/temporal.md); `test` includes it.
 [group('check')]
 temporal: setup
     @cargo test --quiet {{ all }} --test temporal

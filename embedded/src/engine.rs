@@ -16,6 +16,7 @@ use llama_cpp_2::token::LlamaToken;
 
 use crate::prompt::PromptBuilder;
 use crate::protocol::{Answer, Ask, Hello, Reply};
+use crate::reply_stream::{Listener, ReplyStream};
 use crate::slots::{Assignment, Slots};
 
 /// Tokens per call of `llama_decode`.
@@ -49,6 +50,8 @@ pub struct Engine<'a> {
 enum ReplyError {
     Refused(String),
     Failed(String),
+    /// The reply is no longer wanted. What was computed stays cached.
+    Stopped,
 }
 
 fn failed(error: impl std::fmt::Display) -> ReplyError {
@@ -119,18 +122,21 @@ impl Engine<'_> {
         Hello {
             model: name.unwrap_or_default(),
             context: self.max_tokens,
+            streams: true,
         }
     }
 
-    pub fn answer(&mut self, ask: &Ask) -> Answer {
-        match self.reply(ask) {
+    /// Answers a request. The listener gets the text if the request wants it streamed, and can stop the reply in any case.
+    pub fn answer(&mut self, ask: &Ask, listener: &mut dyn Listener) -> Answer {
+        match self.reply(ask, listener) {
             Ok(reply) => Answer::Reply(reply),
             Err(ReplyError::Refused(text)) => Answer::Refused(text),
             Err(ReplyError::Failed(text)) => Answer::Failed(text),
+            Err(ReplyError::Stopped) => Answer::Failed("the request was withdrawn".to_owned()),
         }
     }
 
-    fn reply(&mut self, ask: &Ask) -> Result<Reply, ReplyError> {
+    fn reply(&mut self, ask: &Ask, listener: &mut dyn Listener) -> Result<Reply, ReplyError> {
         let prompt = self.prompts.tokens(&self.model.vocab(), &ask.messages);
         let prompt = prompt.map_err(|error| ReplyError::Refused(error.to_string()))?;
         let room = (self.max_tokens as usize).saturating_sub(prompt.len());
@@ -146,9 +152,9 @@ impl Engine<'_> {
         let slot = assignment.slot;
         let reused = self.reuse_prefix(assignment);
         let generated = self
-            .compute(slot, reused, &prompt[reused..])
-            .and_then(|()| self.generate(ask, slot, prompt.len(), room));
-        if generated.is_err() {
+            .compute(slot, reused, &prompt[reused..], listener)
+            .and_then(|()| self.generate(ask, slot, prompt.len(), room, listener));
+        if matches!(generated, Err(ReplyError::Failed(_))) {
             self.slots.clear(slot);
         }
         let (content, completion_tokens, truncated) = generated?;
@@ -194,9 +200,13 @@ impl Engine<'_> {
         slot: usize,
         done: usize,
         tokens: &[LlamaToken],
+        listener: &mut dyn Listener,
     ) -> Result<(), ReplyError> {
         let mut batch = LlamaBatch::new(BATCH_TOKENS, 1);
         for (number, chunk) in tokens.chunks(BATCH_TOKENS).enumerate() {
+            if listener.is_stopped() {
+                return Err(ReplyError::Stopped);
+            }
             batch.clear();
             let start = done + number * BATCH_TOKENS;
             for (i, token) in chunk.iter().enumerate() {
@@ -220,15 +230,20 @@ impl Engine<'_> {
         slot: usize,
         prompt: usize,
         room: usize,
+        listener: &mut dyn Listener,
     ) -> Result<(String, u64, bool), ReplyError> {
         let mut sampler = sampler(ask);
         let limit = (ask.max_tokens as usize).clamp(1, room);
-        let mut bytes = Vec::new();
-        for count in 1..=limit {
+        let mut stream = ask.stream.then(|| ReplyStream::new(&ask.stop));
+        let mut bytes = Vec::<u8>::new();
+        let (mut count, mut truncated) = (0, true);
+        while count < limit {
+            count += 1;
             let token = sampler.sample(&self.context, -1);
             let vocab = self.model.vocab();
             if vocab.is_eog(token) {
-                return Ok((text(&bytes), count as u64, false));
+                truncated = false;
+                break;
             }
             let before = bytes.len();
             match self.prompts.shown(token) {
@@ -237,13 +252,20 @@ impl Engine<'_> {
             }
             if let Some(end) = find_stop(&bytes, before, &ask.stop) {
                 bytes.truncate(end);
-                return Ok((text(&bytes), count as u64, false));
+                truncated = false;
+                break;
+            }
+            if let Some(stream) = &mut stream {
+                stream.grow(&bytes, listener);
             }
             if count < limit {
-                self.compute(slot, prompt + count - 1, &[token])?;
+                self.compute(slot, prompt + count - 1, &[token], listener)?;
             }
         }
-        Ok((text(&bytes), limit as u64, true))
+        if let Some(stream) = &mut stream {
+            stream.finish(&bytes, listener);
+        }
+        Ok((text(&bytes), count as u64, truncated))
     }
 }
 

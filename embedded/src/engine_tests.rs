@@ -28,11 +28,37 @@ fn ask(messages: &[(&str, &str)], temperature: f32, seed: u32) -> Ask {
         max_tokens: 12,
         seed,
         stop: Vec::new(),
+        stream: false,
+    }
+}
+
+/// Listens to a reply, and stops it after some pieces.
+struct Listening {
+    pieces: Vec<String>,
+    wanted: usize,
+}
+
+impl Listening {
+    fn to(wanted: usize) -> Self {
+        Self {
+            pieces: Vec::new(),
+            wanted,
+        }
+    }
+}
+
+impl Listener for Listening {
+    fn text(&mut self, piece: &str) {
+        self.pieces.push(piece.to_owned());
+    }
+
+    fn is_stopped(&mut self) -> bool {
+        self.pieces.len() >= self.wanted
     }
 }
 
 fn reply(engine: &mut Engine<'_>, ask: &Ask) -> Reply {
-    match engine.answer(ask) {
+    match engine.answer(ask, &mut Listening::to(usize::MAX)) {
         Answer::Reply(reply) => reply,
         other => panic!("{other:?}"),
     }
@@ -96,11 +122,35 @@ fn conversations_are_answered() {
     let short = reply(&mut engine, &short);
     assert!(short.truncated && short.completion_tokens == 1, "{short:?}");
     let long = "word ".repeat(2_000);
-    let refused = engine.answer(&ask(&[("user", &long)], 0.0, 1));
+    let long = ask(&[("user", &long)], 0.0, 1);
+    let refused = engine.answer(&long, &mut Listening::to(usize::MAX));
     assert!(
         matches!(&refused, Answer::Refused(text) if text.contains("1024")),
         "{refused:?}"
     );
+}
+
+#[test]
+fn replies_are_streamed_and_can_be_stopped() {
+    let Some(path) = model() else { return };
+    let loaded = LoadedModel::open(&path).unwrap();
+    let mut engine = loaded.engine(&OPTIONS).unwrap();
+    let asked = Ask {
+        stream: true,
+        ..ask(&[("user", "Tell me about the sea.")], 0.0, 1)
+    };
+    let mut all = Listening::to(usize::MAX);
+    let Answer::Reply(whole) = engine.answer(&asked, &mut all) else {
+        panic!("{:?}", all.pieces);
+    };
+    assert!(all.pieces.len() > 3, "{:?}", all.pieces);
+    assert_eq!(all.pieces.concat(), whole.content);
+    // One that is stopped ends at once, and the next one is not affected.
+    let mut few = Listening::to(2);
+    let stopped = engine.answer(&asked, &mut few);
+    assert!(matches!(stopped, Answer::Failed(_)), "{stopped:?}");
+    assert_eq!(few.pieces, all.pieces[..2]);
+    assert_eq!(reply(&mut engine, &asked).content, whole.content);
 }
 
 #[test]

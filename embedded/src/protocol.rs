@@ -5,6 +5,10 @@ use serde::{Deserialize, Serialize};
 /// The longest line that either side accepts.
 pub const MAX_LINE_BYTES: u64 = 64 << 20;
 
+/// The line with which the client withdraws its request. The program ends the reply at the next token and answers; if it
+/// has answered already, the line means nothing.
+pub const STOP_LINE: &[u8] = b"stop";
+
 /// The first line of the program, once the model is loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
@@ -12,6 +16,9 @@ pub struct Hello {
     pub model: String,
     /// Maximum number of tokens of prompt and reply together.
     pub context: u32,
+    /// Whether the program streams replies and knows [`STOP_LINE`].
+    #[serde(default)]
+    pub streams: bool,
 }
 
 /// One message of a conversation.
@@ -42,12 +49,17 @@ pub struct Ask {
     pub seed: u32,
     /// Strings that end the reply; they are not part of it.
     pub stop: Vec<String>,
+    /// Whether the reply comes as [`Answer::Text`] too, while it is generated.
+    #[serde(default)]
+    pub stream: bool,
 }
 
 /// A reply, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
+    /// The next piece of a reply that is streamed. More pieces follow, then another answer.
+    Text(String),
     Reply(Reply),
     /// The request can never be answered: it is wrong, or too long for the context.
     Refused(String),
@@ -79,11 +91,13 @@ mod tests {
             max_tokens: 5,
             seed: u32::MAX,
             stop: vec!["</s>".into()],
+            stream: true,
         };
         let line = serde_json::to_string(&ask).unwrap();
         assert!(!line.contains('\n'));
         assert_eq!(serde_json::from_str::<Ask>(&line).unwrap(), ask);
         for answer in [
+            Answer::Text("a\n".into()),
             Answer::Reply(Reply::default()),
             Answer::Refused("too long".into()),
             Answer::Failed("no memory".into()),

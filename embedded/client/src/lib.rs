@@ -11,12 +11,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pybench_embedded::{Answer, Ask, Message};
 use pybench_hub::fetch_files;
-use pybench_llm::{ChatError, ChatModel, ChatRequest, Limits, Metered, Reply};
+use pybench_llm::{ChatError, ChatModel, ChatRequest, Limits, Metered, Reply, ReplyWatcher};
 use pybench_run::Price;
 use pybench_run::{BudgetCap, Interrupt, RunError, RunFolder};
 use pybench_types::id::Digest;
 use pybench_types::trajectory::Usage;
-use tokio::sync::Mutex;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use process::Process;
 use pybench_run::program;
@@ -108,7 +109,7 @@ pub struct Embedded {
     model: Model,
     program: PathBuf,
     reply_timeout: Duration,
-    state: Mutex<ProcessState>,
+    state: Arc<Mutex<ProcessState>>,
 }
 
 /// The model file and the running process, if any.
@@ -139,7 +140,7 @@ impl Embedded {
             model,
             program,
             reply_timeout: REPLY_TIMEOUT,
-            state: Mutex::new(state),
+            state: Arc::new(Mutex::new(state)),
         })
     }
 
@@ -162,7 +163,7 @@ impl Embedded {
             model,
             program: find_program()?,
             reply_timeout: REPLY_TIMEOUT,
-            state: Mutex::default(),
+            state: Arc::default(),
         })
     }
 
@@ -178,6 +179,30 @@ impl Embedded {
         };
         let process = Process::start(&self.program, &path, self.model.context).await;
         process.map_err(ChatError::Connection)
+    }
+
+    /// Asks the process. If this future is dropped (timeout, Ctrl-C, the stop of a conversation), the reply ends, and the
+    /// process waits for the next request.
+    async fn ask(
+        &self,
+        request: &ChatRequest<'_>,
+        watcher: Option<&ReplyWatcher>,
+    ) -> Result<Reply, ChatError> {
+        let mut state = self.state.clone().lock_owned().await;
+        let process = match state.process.take() {
+            Some(process) => process,
+            None => self.start(&mut state).await?,
+        };
+        let ask = to_ask(request, watcher.is_some());
+        let (sender, mut pieces) = unbounded_channel();
+        let answer = tokio::spawn(exchange(state, process, ask, sender, self.reply_timeout));
+        while let Some(piece) = pieces.recv().await {
+            if let Some(watcher) = watcher {
+                watcher.send(&piece);
+            }
+        }
+        let answer = answer.await;
+        reply(answer.map_err(|error| ChatError::Internal(error.to_string()))??)
     }
 
     /// Wraps the model so that its calls are journaled. They cost tokens, but no money.
@@ -209,7 +234,41 @@ fn seed(request: &ChatRequest<'_>) -> u32 {
     Digest::of_json(&of).seed() as u32
 }
 
-fn to_ask(request: &ChatRequest<'_>) -> Ask {
+/// Sends a request to a process, which is kept for the next one if it answers. Runs in a task of its own, since a request
+/// that is withdrawn has an answer too.
+async fn exchange(
+    mut state: OwnedMutexGuard<ProcessState>,
+    mut process: Process,
+    ask: Ask,
+    pieces: UnboundedSender<String>,
+    reply_timeout: Duration,
+) -> Result<Answer, ChatError> {
+    let answer = tokio::time::timeout(reply_timeout, process.exchange(&ask, &pieces)).await;
+    // A process that failed is killed, and the next request starts another one.
+    let answer = answer.map_err(|_| ChatError::Timeout)?;
+    let answer = answer.map_err(ChatError::Broken)?;
+    state.process = Some(process);
+    Ok(answer)
+}
+
+fn reply(answer: Answer) -> Result<Reply, ChatError> {
+    match answer {
+        Answer::Reply(reply) => Ok(Reply {
+            content: reply.content,
+            usage: Usage {
+                prompt_tokens: reply.prompt_tokens,
+                completion_tokens: reply.completion_tokens,
+            },
+            truncated: reply.truncated,
+            repetition: false,
+        }),
+        Answer::Refused(text) => Err(ChatError::Rejected(text)),
+        Answer::Failed(text) => Err(ChatError::Broken(text)),
+        Answer::Text(_) => Err(ChatError::Internal("a piece is no answer".to_owned())),
+    }
+}
+
+fn to_ask(request: &ChatRequest<'_>, stream: bool) -> Ask {
     let messages = request.messages.iter();
     Ask {
         messages: messages
@@ -220,6 +279,7 @@ fn to_ask(request: &ChatRequest<'_>) -> Ask {
         max_tokens: request.sampling.max_tokens,
         seed: seed(request),
         stop: request.stop.to_vec(),
+        stream,
     }
 }
 
@@ -234,31 +294,15 @@ impl ChatModel for Embedded {
     }
 
     async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, ChatError> {
-        let mut state = self.state.lock().await;
-        // Take the process out of the state: if this future is dropped (timeout, Ctrl-C) or fails, the
-        // process is killed, and the next request starts a new one.
-        let mut process = match state.process.take() {
-            Some(process) => process,
-            None => self.start(&mut state).await?,
-        };
-        let answer =
-            tokio::time::timeout(self.reply_timeout, process.exchange(&to_ask(request))).await;
-        let answer = answer.map_err(|_| ChatError::Timeout)?;
-        let answer = answer.map_err(ChatError::Broken)?;
-        state.process = Some(process);
-        match answer {
-            Answer::Reply(reply) => Ok(Reply {
-                content: reply.content,
-                usage: Usage {
-                    prompt_tokens: reply.prompt_tokens,
-                    completion_tokens: reply.completion_tokens,
-                },
-                truncated: reply.truncated,
-                repetition: false,
-            }),
-            Answer::Refused(text) => Err(ChatError::Rejected(text)),
-            Answer::Failed(text) => Err(ChatError::Broken(text)),
-        }
+        self.ask(request, None).await
+    }
+
+    async fn reply_live(
+        &self,
+        request: &ChatRequest<'_>,
+        watcher: &ReplyWatcher,
+    ) -> Result<Reply, ChatError> {
+        self.ask(request, Some(watcher)).await
     }
 }
 

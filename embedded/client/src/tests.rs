@@ -29,10 +29,10 @@ impl FakeProgram {
             model,
             program,
             reply_timeout,
-            state: Mutex::new(super::ProcessState {
+            state: Arc::new(Mutex::new(super::ProcessState {
                 path: None,
                 process: Some(process),
-            }),
+            })),
         })
     }
 
@@ -128,6 +128,61 @@ async fn a_process_that_ends_or_hangs_is_restarted() {
         teacher.state.lock().await.process.is_some(),
         "the process can be used again"
     );
+}
+
+/// Streams a reply that ends with its process id. To `stay`, it begins a reply and waits until that is withdrawn.
+const STREAMS: &str = r#"
+while read -r line; do
+    case "$line" in
+    stop) ;;
+    *stay*) echo '{"text":"I "}'; read -r line; echo '{"failed":"withdrawn"}' ;;
+    *)
+        echo '{"text":"I am "}'
+        echo '{"text":"'$$'"}'
+        echo '{"reply":{"content":"I am '$$'","prompt_tokens":1,"reused_tokens":0,"completion_tokens":2,"truncated":false}}'
+        ;;
+    esac
+done
+"#;
+
+async fn ask_live(
+    teacher: &Embedded,
+    text: &str,
+    watcher: &ReplyWatcher,
+) -> Result<Reply, ChatError> {
+    let messages = [ChatMessage::new(Role::User, text)];
+    let request = ChatRequest {
+        key: &Digest::of_bytes(b"q"),
+        sample: 0,
+        messages: &messages,
+        sampling: &Sampling::default(),
+        stop: &[],
+        pictures: &[],
+    };
+    teacher.reply_live(&request, watcher).await
+}
+
+#[tokio::test]
+async fn replies_are_streamed_and_end_when_nobody_waits_for_them() {
+    let streaming = HELLO.replace("64}", "64,\"streams\":true}");
+    for (hello, keeps_its_process) in [(streaming.as_str(), true), (HELLO, false)] {
+        let program = FakeProgram::new(&format!("{hello}{STREAMS}"));
+        let teacher = program.teacher(Duration::from_secs(60)).await.unwrap();
+        let (watcher, mut pieces) = ReplyWatcher::new();
+        let first = ask_live(&teacher, "q", &watcher).await.unwrap();
+        let mut seen = String::new();
+        while let Ok(piece) = pieces.try_recv() {
+            seen += &piece;
+        }
+        assert_eq!(seen, first.content);
+        tokio::select! {
+            reply = ask_live(&teacher, "stay", &watcher) => panic!("{reply:?}"),
+            piece = pieces.recv() => assert_eq!(piece.as_deref(), Some("I ")),
+        }
+        // One that knows no stop is killed.
+        let next = ask_live(&teacher, "q", &watcher).await.unwrap();
+        assert_eq!(next.content == first.content, keeps_its_process, "{next:?}");
+    }
 }
 
 #[tokio::test]

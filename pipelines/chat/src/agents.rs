@@ -64,6 +64,24 @@ pub fn newest(runs_dir: &Path) -> Option<Settings> {
     Some(of_agent(&name, agent, FormatChoice::Pybench))
 }
 
+/// A model at an OpenAI-compatible endpoint, with function calls. `key_env` names the variable that has the API key.
+pub fn of_endpoint(model: &str, base_url: &str, key_env: Option<&str>) -> Settings {
+    let agent = endpoint(model, base_url, key_env);
+    of_agent(model, agent, FormatChoice::Tools)
+}
+
+pub(crate) fn endpoint(model: &str, base_url: &str, key_env: Option<&str>) -> AgentChoice {
+    AgentChoice::Openai {
+        model: model.to_owned(),
+        base_url: base_url.to_owned(),
+        key_env: key_env.map(str::to_owned),
+        headers: Default::default(),
+        price: None,
+        timeout_seconds: 600,
+        about: None,
+    }
+}
+
 /// An agent outside a recipe.
 pub(crate) fn of_agent(label: &str, agent: AgentChoice, format: FormatChoice) -> Settings {
     let mut rollout = Rollout {

@@ -205,7 +205,10 @@ fn of_model(args: &ChatArgs, model: &str, root: &Path) -> Settings {
     } else if is_folder(&root.join(model)) {
         (checkpoint(model.to_owned()), FormatChoice::Pybench)
     } else {
-        (endpoint(args, model), FormatChoice::Tools)
+        (
+            agents::endpoint(model, &args.base_url, args.key_env.as_deref()),
+            FormatChoice::Tools,
+        )
     };
     of_agent(model, agent, args.format.unwrap_or(format))
 }
@@ -215,18 +218,6 @@ fn gguf(model: String) -> AgentChoice {
         model,
         sha256: None,
         context: None,
-        about: None,
-    }
-}
-
-fn endpoint(args: &ChatArgs, model: &str) -> AgentChoice {
-    AgentChoice::Openai {
-        model: model.to_owned(),
-        base_url: args.base_url.clone(),
-        key_env: args.key_env.clone(),
-        headers: Default::default(),
-        price: None,
-        timeout_seconds: 600,
         about: None,
     }
 }

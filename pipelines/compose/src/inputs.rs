@@ -277,13 +277,27 @@ impl Desk<'_> {
             written.extend(input.written);
         }
         let frame = joined(&files, frames)?;
-        differ.then_some(Inputs {
+        (differ && numbers_agree(&frame)).then_some(Inputs {
             frame,
             files,
             written,
             messy: self.messy,
         })
     }
+}
+
+/// Whether each name stands for numbers in all tables that have it, or in none: plain Python finds numbers by these names.
+fn numbers_agree(start: &Frame) -> bool {
+    let others = start.others.iter().map(|other| other.frame.as_ref());
+    let frames: Vec<&Frame> = std::iter::once(start).chain(others).collect();
+    let differs = |frame: &Frame, name: &str| {
+        let class = frame.class(name);
+        class.is_some_and(|class| class != Class::Number)
+    };
+    let mut numbers = frames
+        .iter()
+        .flat_map(|frame| frame.of_class(Class::Number));
+    numbers.all(|name| !frames.iter().any(|frame| differs(frame, &name)))
 }
 
 /// A file as it is read; `None` if tools read one of its columns in different ways. What is read back counts: a whole

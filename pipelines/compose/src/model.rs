@@ -1,5 +1,5 @@
 //! Tasks that end with a fitted model. The checker never loads what a solver saved: a sandbox without the reference does,
-//! and predicts rows that only the checker has the answers of.
+//! and predicts rows whose answers only the checker has.
 
 use polars::prelude::{Column, DataFrame, IdxCa, IdxSize};
 use pybench_types::task::FileKind;
@@ -16,8 +16,8 @@ use crate::operation::PREDICTORS;
 use crate::prove::mutations;
 use crate::rename;
 
-/// The least share of the variance of the expected predictions that a right model explains.
-pub(crate) const LEAST: f64 = 1.0 - 1e-9;
+/// The smallest share of the variance of the expected predictions that a right model explains.
+pub(crate) const MIN_R2: f64 = 1.0 - 1e-9;
 /// A wrong model leaves more than this share unexplained.
 const MAX_UNEXPLAINED: f64 = 1e-7;
 /// Rows that are predicted.

@@ -101,7 +101,7 @@ fn noise(seed: u64) -> f64 {
 fn rounded(number: f64) -> f64 {
     let half = 1_u64 << (LOW_BITS - 1);
     let kept = !((1_u64 << LOW_BITS) - 1);
-    f64::from_bits((number.to_bits() + half) & kept)
+    f64::from_bits(number.to_bits().wrapping_add(half) & kept)
 }
 
 /// An evaluation with changed numbers.

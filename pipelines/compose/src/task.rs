@@ -236,7 +236,7 @@ fn notes(
     notes.map(|note| format!("\n{note}")).collect()
 }
 
-/// Whether nobody reads a number in a file of this name.
+/// Whether a file of this name is a picture or a pickle, in which numbers have no notation.
 fn is_binary(path: &str) -> bool {
     [".png", ".pkl", ".joblib"]
         .iter()
@@ -277,7 +277,7 @@ fn reference(
             "import ref\n\nexpected = ref.{reader}(\"./held_out/{}\")\n",
             file.name
         ),
-        None => format!("least = {}\n", model::LEAST),
+        None => format!("least = {}\n", model::MIN_R2),
     };
     (bytes.len() <= MAX_HELD_OUT).then_some((code, Some((file, bytes))))
 }

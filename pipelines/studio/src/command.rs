@@ -173,6 +173,8 @@ fn chat_place(args: &StudioArgs) -> ChatPlace {
         recipe: args.chat_recipe.clone(),
         runs_dir,
         root,
+        // A page that other people may use must not send the variables of this process to any address.
+        endpoints: args.host.is_empty(),
     }
 }
 

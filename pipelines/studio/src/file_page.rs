@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 
-use pybench_files::sniff::extension_kind;
+use pybench_files::sniff::{self, Sniffed, extension_kind};
 use pybench_files::text;
 use pybench_profile::{RowRange, TablePage, block_page, pdf_pages, table_page, waveform};
 use pybench_types::task::FileKind;
@@ -138,11 +138,7 @@ fn of_kind(
                 ..source
             }
         }
-        Wav => sound(whole(file, size)?)?,
-        Mp3 | Flac | Ogg => FilePage {
-            kind: FilePageKind::Sound,
-            ..FilePage::default()
-        },
+        Wav | Mp3 | Flac | Ogg => sound(kind, file, size, &query.name)?,
         Txt | Md | Ipynb | Yaml | Xml | Log | Ini | Eml | Svg | Png | Jpeg | Gif | Webp | Bmp
         | Mp4 => return Ok(None),
     };
@@ -203,16 +199,30 @@ fn document(pages: Vec<String>, from: u64) -> FilePage {
     }
 }
 
-fn sound(bytes: Vec<u8>) -> Result<FilePage, String> {
-    let waveform = waveform(FileKind::Wav, bytes)?;
+/// The waveform of a sound. One that is too long, or of a codec that only browsers have, is shown without.
+fn sound(kind: FileKind, mut file: File, size: u64, name: &str) -> Result<FilePage, String> {
+    let head = part(&mut file, 0, sniff::HEAD);
+    let head = head.map_err(|error| format!("it cannot be read: {error}"))?;
+    let drawn = whole(file, size).and_then(|bytes| waveform(kind, bytes));
+    let (sound, note) = match drawn {
+        Ok(waveform) => {
+            let view = SoundView {
+                peaks: waveform.peaks,
+                seconds: waveform.seconds,
+                rate: waveform.rate,
+                channels: waveform.channels,
+            };
+            (Some(view), String::new())
+        }
+        Err(reason) if sniff::sniff(name, &head) == Sniffed::File(kind) => {
+            (None, format!("There is no waveform: {reason}"))
+        }
+        Err(reason) => return Err(reason),
+    };
     Ok(FilePage {
         kind: FilePageKind::Sound,
-        sound: Some(SoundView {
-            peaks: waveform.peaks,
-            seconds: waveform.seconds,
-            rate: waveform.rate,
-            channels: waveform.channels,
-        }),
+        sound,
+        note,
         ..FilePage::default()
     })
 }
@@ -366,6 +376,28 @@ mod tests {
         assert_eq!(pickle.text, line);
         assert_eq!(page("a.csv", b"", 0).text, "");
         assert_eq!(page("a.wav", b"RIFF\0\0", 0).kind, FilePageKind::Bytes);
+    }
+
+    #[test]
+    fn sounds_have_a_waveform_or_say_why_not() {
+        let samples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/samples/files");
+        for name in ["chirp.wav", "tune.mp3", "scale.flac", "bells.ogg"] {
+            let bytes = std::fs::read(format!("{samples}/{name}")).unwrap();
+            let page = page(name, &bytes, 0);
+            assert_eq!((page.kind, &*page.note), (FilePageKind::Sound, ""));
+            let sound = page.sound.unwrap();
+            let loudest = sound.peaks.iter().copied().fold(0.0, f32::max);
+            assert!(loudest > 0.05 && sound.seconds > 0.5, "{name}: {sound:?}");
+        }
+        // A sound of another codec is left to the browser; what is none is a text.
+        let opus = page("a.ogg", b"OggS\0\x02\0\0\0\0\0\0\0\0OpusHead", 0);
+        assert_eq!((opus.kind, opus.sound), (FilePageKind::Sound, None));
+        assert!(opus.note.contains("no waveform"), "{}", opus.note);
+        for name in ["a.mp3", "a.flac", "a.ogg"] {
+            let text = page(name, b"not a sound", 0);
+            assert_eq!(text.kind, FilePageKind::Text, "{name}");
+            assert!(!text.note.is_empty());
+        }
     }
 
     #[test]

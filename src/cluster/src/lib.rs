@@ -129,24 +129,17 @@ impl Cluster {
             client_cert_file: None,
             client_key_file: None,
         };
-        let mut profile = Profile {
+        let profile = Profile {
             postgres: address,
             store: store.flatten(),
             temporal: temporal.flatten(),
             workers: workers.unwrap_or_default(),
         };
-        // The profile may be copied to another machine, so its own files stay relative.
-        let secret = profile.store.as_mut();
-        if let Some(file) = secret.and_then(|store| store.secret_key_file.as_mut())
-            && let Ok(inner) = file.strip_prefix(&self.folder).map(Path::to_owned)
-        {
-            *file = inner;
-        }
         if !ran {
             postgres.start(port)?;
         }
         let path = self.folder.join(PROFILE);
-        write_profile(&path, &profile)?;
+        write_profile(&path, &self.as_written(profile))?;
         let postgres = Profile::load(&path)?.postgres;
         postgres.probe()?;
         Ok(Started {
@@ -168,7 +161,7 @@ impl Cluster {
         let known = profile.store.as_ref().and_then(port_of);
         let store = self.start_store(server, known, port)?;
         profile.store = Some(store.clone());
-        write_profile(&path, &as_written(profile))?;
+        write_profile(&path, &self.as_written(profile))?;
         Ok(store)
     }
 
@@ -187,7 +180,7 @@ impl Cluster {
         let known = profile.temporal.clone();
         let started = self.start_temporal(server, known, port)?;
         profile.temporal = Some(started.server.clone());
-        write_profile(&path, &as_written(profile))?;
+        write_profile(&path, &self.as_written(profile))?;
         Ok(started)
     }
 
@@ -371,6 +364,19 @@ impl Cluster {
         path.is_file().then(|| Profile::load(&path)).transpose()
     }
 
+    /// The profile as its file has it: secrets in this folder have relative paths, so that it can be copied with them.
+    fn as_written(&self, mut profile: Profile) -> Profile {
+        let password = profile.postgres.password_file.as_mut();
+        let store = profile.store.as_mut();
+        let secret = store.and_then(|store| store.secret_key_file.as_mut());
+        for file in password.into_iter().chain(secret) {
+            if let Ok(inner) = file.strip_prefix(&self.folder).map(Path::to_owned) {
+                *file = inner;
+            }
+        }
+        profile
+    }
+
     /// Keeps other `cluster` commands from this folder.
     fn lock(&self) -> Result<File, RunError> {
         let path = self.folder.join("lock");
@@ -385,15 +391,6 @@ impl Cluster {
             Err(TryLockError::Error(error)) => Err(wrap()(error)),
         }
     }
-}
-
-/// The profile as its file has it: paths are relative to its folder.
-fn as_written(mut profile: Profile) -> Profile {
-    profile.postgres.password_file = Some(PASSWORD.into());
-    if let Some(store) = &mut profile.store {
-        store.secret_key_file = Some(SECRET.into());
-    }
-    profile
 }
 
 fn write_profile(path: &Path, profile: &Profile) -> Result<(), RunError> {

@@ -39,8 +39,11 @@ static LIFETIME: AtomicU64 = AtomicU64::new(0);
 /// When the sessions have to end at the latest, unless this changes; see [`limit`].
 static DEADLINE: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// Signs of life within a lifetime.
+/// Signs of life within the time that the guard waits for one.
 const BEATS: u32 = 4;
+
+/// Shortest time between two signs of life.
+const MIN_PAUSE: Duration = Duration::from_millis(20);
 
 /// How long a guard sleeps at a time after it has ended the sessions.
 const LONG: Duration = Duration::from_secs(3600);
@@ -71,7 +74,7 @@ impl SessionGuard {
         let program = program.to_owned();
         let mut guard = Guard::spawn(&program, lifetime)?;
         let beat = move || {
-            while ended.recv_timeout(lifetime / BEATS) == Err(RecvTimeoutError::Timeout) {
+            while ended.recv_timeout(pause(lifetime)) == Err(RecvTimeoutError::Timeout) {
                 if let Err(error) = guard.beat(lifetime) {
                     tracing::warn!("the guard of the sessions has ended and is replaced: {error}");
                     match Guard::spawn(&program, lifetime) {
@@ -112,6 +115,11 @@ fn patience(lifetime: Duration) -> Duration {
     deadline().map_or(lifetime, |deadline| {
         lifetime.min(deadline.saturating_duration_since(Instant::now()))
     })
+}
+
+/// The time until the next sign of life: when little is left, the guard learns soon if it becomes more.
+fn pause(lifetime: Duration) -> Duration {
+    (patience(lifetime) / BEATS).max(MIN_PAUSE)
 }
 
 fn millis(time: Duration) -> u64 {
@@ -191,13 +199,14 @@ fn guard(parent: Pid, lifetime: Duration) {
             if getppid() != Some(parent) {
                 return;
             }
-            let ended = end_sessions(parent);
-            let _ = writeln!(
-                io::stderr(),
-                "process {} was silent for {} s: {ended} processes of its sessions are ended",
-                parent.as_raw_nonzero(),
-                patience.as_secs_f64()
-            );
+            if let ended @ 1.. = end_sessions(parent) {
+                let _ = writeln!(
+                    io::stderr(),
+                    "process {} was silent for {} s: {ended} processes of its sessions are ended",
+                    parent.as_raw_nonzero(),
+                    patience.as_secs_f64()
+                );
+            }
             (patience, have_ended) = (LONG, true);
         }
     }
@@ -244,8 +253,10 @@ mod tests {
         limit(Some(SECOND * 60));
         assert_eq!(patience(SECOND), SECOND);
         assert!(patience(SECOND * 90) <= SECOND * 60);
+        assert_eq!(pause(SECOND), SECOND / 4);
         limit(Some(Duration::ZERO));
         assert_eq!(patience(SECOND), Duration::ZERO);
+        assert_eq!(pause(SECOND), MIN_PAUSE);
         limit(None);
         assert_eq!(patience(SECOND), SECOND);
     }

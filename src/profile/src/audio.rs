@@ -20,7 +20,7 @@ const MAX_PEAKS: usize = 1_000;
 /// # Errors
 /// The reason why it is broken.
 pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<AudioProfile, String> {
-    let (decoded, codec) = read(kind, bytes, |_| {})?;
+    let (decoded, codec) = read(kind, bytes, MAX_SAMPLES, |_| {})?;
     let frames = decoded.samples / u64::from(decoded.channels.max(1));
     Ok(AudioProfile {
         duration: frames as f64 / f64::from(decoded.rate),
@@ -37,7 +37,9 @@ pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<AudioProfile, Stri
 /// As [`profile`].
 pub(super) fn samples(kind: FileKind, bytes: &[u8]) -> Result<(Vec<f32>, u32, u32), String> {
     let mut samples = Vec::new();
-    let (decoded, _) = read(kind, bytes, |packet| samples.extend_from_slice(packet))?;
+    let (decoded, _) = read(kind, bytes, MAX_SAMPLES, |packet| {
+        samples.extend_from_slice(packet);
+    })?;
     Ok((samples, decoded.rate, decoded.channels))
 }
 
@@ -58,8 +60,12 @@ pub struct Waveform {
 /// # Errors
 /// As [`profile`].
 pub(super) fn waveform(kind: FileKind, bytes: &[u8]) -> Result<Waveform, String> {
+    waveform_within(kind, bytes, MAX_SAMPLES)
+}
+
+fn waveform_within(kind: FileKind, bytes: &[u8], max_samples: u64) -> Result<Waveform, String> {
     let mut peaks = Peaks::default();
-    let (decoded, _) = read(kind, bytes, |packet| {
+    let (decoded, _) = read(kind, bytes, max_samples, |packet| {
         packet.iter().for_each(|sample| peaks.take(*sample));
     })?;
     let frames = decoded.samples / u64::from(decoded.channels.max(1));
@@ -122,10 +128,12 @@ impl Peaks {
     }
 }
 
-/// Decodes a file, packet by packet; also returns the name of its codec.
+/// Decodes a file, packet by packet; also returns the name of its codec. A file that unpacks to more samples is given up, and
+/// no more of it than a packet is in memory.
 fn read(
     kind: FileKind,
     bytes: &[u8],
+    max_samples: u64,
     sink: impl FnMut(&[f32]),
 ) -> Result<(Decoded, String), String> {
     if kind == FileKind::Wav {
@@ -149,7 +157,7 @@ fn read(
     let mut decoder = symphonia::default::get_codecs()
         .make_audio_decoder(&parameters, &Default::default())
         .map_err(unreadable)?;
-    let decoded = decode(&mut *format, &mut *decoder, track_id, sink)?;
+    let decoded = decode(&mut *format, &mut *decoder, track_id, max_samples, sink)?;
     let frames = decoded.samples / u64::from(decoded.channels.max(1));
     if frames == 0 || decoded.rate == 0 {
         return Err("no samples".into());
@@ -186,6 +194,7 @@ fn decode(
     format: &mut dyn FormatReader,
     decoder: &mut dyn AudioDecoder,
     track_id: u32,
+    max_samples: u64,
     mut sink: impl FnMut(&[f32]),
 ) -> Result<Decoded, String> {
     let (mut decoded, mut buffer, mut errors) = (Decoded::default(), Vec::<f32>::new(), 0u32);
@@ -220,8 +229,8 @@ fn decode(
             .iter()
             .map(|&s| f64::from(s) * f64::from(s))
             .sum::<f64>();
-        if decoded.samples > MAX_SAMPLES {
-            return Err("longer than an hour".into());
+        if decoded.samples > max_samples {
+            return Err("longer than an hour of stereo at 48 kHz".into());
         }
     }
     Ok(decoded)
@@ -270,6 +279,23 @@ mod tests {
         assert_eq!(found.peaks.iter().filter(|peak| **peak > 0.0).count(), 1);
         let short = waveform(FileKind::Wav, &wav(&[16384, 0], 8000)).unwrap();
         assert_eq!(short.peaks, [0.5]);
+    }
+
+    #[test]
+    fn a_file_that_unpacks_to_too_much_is_given_up() {
+        let samples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/samples/files");
+        for (name, kind) in [
+            ("scale.flac", FileKind::Flac),
+            ("tune.mp3", FileKind::Mp3),
+            ("bells.ogg", FileKind::Ogg),
+        ] {
+            let bytes = std::fs::read(format!("{samples}/{name}")).unwrap();
+            let whole = waveform(kind, &bytes).unwrap();
+            let all = (whole.seconds * f64::from(whole.rate)).round() as u64;
+            assert_eq!(waveform_within(kind, &bytes, all).unwrap(), whole);
+            let error = waveform_within(kind, &bytes, all - 1).unwrap_err();
+            assert!(error.contains("longer"), "{name}: {error}");
+        }
     }
 
     #[test]

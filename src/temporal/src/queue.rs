@@ -357,12 +357,16 @@ async fn reach(options: ConnectionOptions) -> Result<Connection, ClientConnectEr
     }
 }
 
-/// Whether the server may answer later; settings stay wrong.
+/// Whether the server may answer later. Wrong settings and keys stay wrong.
 fn may_be_away(error: &ClientConnectError) -> bool {
-    matches!(
-        error,
-        ClientConnectError::TonicTransportError(_) | ClientConnectError::SystemInfoCallError(_)
-    )
+    match error {
+        ClientConnectError::TonicTransportError(_) => true,
+        ClientConnectError::SystemInfoCallError(status) => !matches!(
+            status.code(),
+            Code::Unauthenticated | Code::PermissionDenied
+        ),
+        _ => false,
+    }
 }
 
 /// How connections to a server are encrypted; `None` if they are not.

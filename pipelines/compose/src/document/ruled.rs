@@ -15,8 +15,9 @@ const LEFT: usize = 50;
 const TOP: usize = 780;
 /// From the upper line of a cell to the line that its text stands on.
 const BASE: usize = 13;
-/// Most rows of a page.
+/// Most rows of a page, and most columns.
 const MAX_ROWS: usize = 40;
+const MAX_COLUMNS: usize = 16;
 
 /// What a page draws for a table, and its width; `None` if tools could read the table in another way: it has a character
 /// that is not in ASCII, an odd one, or a gap in its first row or column.
@@ -33,7 +34,7 @@ pub(super) fn page(table: &Cells) -> Option<(String, usize)> {
             let starts = row.first().is_some_and(|cell| !cell.is_empty());
             starts && row.len() == header.len() && row.iter().all(readable)
         });
-    if !whole || table.len() > MAX_ROWS {
+    if !whole || table.len() > MAX_ROWS || header.len() > MAX_COLUMNS {
         return None;
     }
     let width = |at: usize| {
@@ -94,7 +95,7 @@ pub(super) fn read(bytes: &[u8]) -> Vec<Cells> {
     streams.filter_map(of_page).collect()
 }
 
-/// The table of a page; `None` if it has none.
+/// The table of a page; `None` if it has none, or one that is too large to be written here.
 fn of_page(stream: &str) -> Option<Cells> {
     let drawn = stream.split("endstream").next()?;
     let placed: Vec<(usize, usize, String)> = drawn.lines().filter_map(placed).collect();
@@ -106,6 +107,9 @@ fn of_page(stream: &str) -> Option<Cells> {
         .collect();
     let (columns, rows): (Vec<usize>, Vec<usize>) =
         (columns.into_iter().collect(), rows.into_iter().collect());
+    if rows.len() > MAX_ROWS || columns.len() > MAX_COLUMNS {
+        return None;
+    }
     let mut cells = vec![vec![String::new(); columns.len()]; rows.len()];
     for (x, y, text) in placed {
         let row = rows.binary_search(&TOP.saturating_sub(y)).ok()?;
@@ -121,4 +125,26 @@ fn placed(line: &str) -> Option<(usize, usize, String)> {
     let (x, y) = place.split_once(' ')?;
     let text = unescaped(text.strip_suffix(") Tj ET")?);
     Some((x.parse().ok()?, y.parse().ok()?, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page with a text in each place of a diagonal.
+    fn diagonal(count: usize) -> String {
+        let cells = (0..count).map(|at| {
+            let (x, y) = (LEFT + at, TOP - BASE - at);
+            format!("{CELL}{x} {y} Td (a) Tj ET\n")
+        });
+        format!("\nstream\n{}endstream", cells.collect::<String>())
+    }
+
+    #[test]
+    fn a_foreign_page_with_too_many_places_has_no_table() {
+        let tables = read(diagonal(MAX_COLUMNS).as_bytes());
+        assert_eq!(tables.len(), 1);
+        assert_eq!(tables[0][3][3], "a");
+        assert!(read(diagonal(MAX_COLUMNS + 1).as_bytes()).is_empty());
+    }
 }

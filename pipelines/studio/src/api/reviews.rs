@@ -58,7 +58,7 @@ async fn follow(
     Ok(server_sent(sources.watchers().follow(&followed, read)))
 }
 
-/// Reads the decisions, and counts only those that have changed, since agreement costs a bootstrap.
+/// Reads the decisions. The summary is computed only when they have changed, since agreement needs a bootstrap.
 fn reader(
     sources: Arc<Sources>,
     name: String,
@@ -66,7 +66,7 @@ fn reader(
 ) -> impl FnMut() -> String + Send + 'static {
     let (mut known, mut text) = (None, String::new());
     move || {
-        // What cannot be read now is read again.
+        // If the journal cannot be read now, the next reading tries again.
         let Ok(reviews) = review::read_all(&folder) else {
             return text.clone();
         };

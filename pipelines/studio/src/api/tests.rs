@@ -31,6 +31,7 @@ fn chats(folder: &std::path::Path) -> Arc<Chats> {
         profile: None,
         recipe: folder.join("no-recipe.toml"),
         runs_dir: folder.join("no-runs"),
+        endpoints: true,
     };
     Arc::new(Chats::new(place, models(folder)))
 }

@@ -11,14 +11,16 @@ use pybench_chat::conversation::{Conversation, Tools};
 use pybench_chat::history::History;
 use pybench_chat::live::Live;
 use pybench_chat::settings::Settings;
+use pybench_eval::run::AgentChoice;
 use pybench_interpreter::Tier;
-use pybench_run::RunError;
+use pybench_run::{FormatChoice, RunError};
 use pybench_types::text::line;
 use tokio::sync::Semaphore;
 
+use super::endpoints;
 use super::open_chat::{OpenChat, Order};
 use super::topic::Topic;
-use super::view::{ChatList, ChatRequest, SavedChat};
+use super::view::{ChatEndpoint, ChatList, ChatRequest, SavedChat};
 use crate::interpreters::Interpreters;
 use crate::shared_models::SharedModels;
 
@@ -26,6 +28,9 @@ use crate::shared_models::SharedModels;
 pub(crate) const MAX_CHATS: usize = 4;
 /// A conversation that nobody has asked for in this time is closed. Browsers call the timers of hidden pages once a minute.
 const LEASE: Duration = Duration::from_secs(180);
+/// What a request to open a conversation may name.
+const REQUESTS: &str =
+    "name either `agent` or `endpoint`, perhaps with `about` and `format`, or `conversation`";
 
 /// Where conversations are kept, and whom they are with.
 #[derive(Clone, Debug)]
@@ -39,6 +44,8 @@ pub(crate) struct ChatPlace {
     /// Recipe of the agents: a file, or a name.
     pub(crate) recipe: PathBuf,
     pub(crate) runs_dir: PathBuf,
+    /// Whether pages may name endpoints.
+    pub(crate) endpoints: bool,
 }
 
 /// All conversations.
@@ -94,12 +101,56 @@ impl Chats {
         (known, problem)
     }
 
+    /// The settings of a new conversation; `None` if a saved one is asked for.
+    fn new_settings(&self, request: &ChatRequest) -> Result<Option<Settings>, RunError> {
+        let mut settings = match (&request.agent, &request.endpoint) {
+            (None, None) => return Ok(None),
+            (Some(agent), None) => self.settings(agent)?,
+            (None, Some(endpoint)) if self.place.endpoints => {
+                endpoints::settings(endpoint, |name| std::env::var(name).ok())?
+            }
+            (None, Some(_)) => {
+                let text = "the studio was started with --host, so that other people may use it: a conversation is with an \
+                            agent of the recipe that --chat-recipe names";
+                return Err(RunError::BadInput(text.to_owned()));
+            }
+            (Some(_), Some(_)) => return Err(RunError::BadInput(REQUESTS.to_owned())),
+        };
+        if let Some(format) = request.format {
+            choose_format(&mut settings, format)?;
+        }
+        Ok(Some(settings))
+    }
+
+    /// The endpoints that people named, and why they cannot be read; `None` if none can be named.
+    fn endpoints(&self) -> (Option<Vec<ChatEndpoint>>, String) {
+        if !self.place.endpoints {
+            return (None, String::new());
+        }
+        match endpoints::remembered(&self.place.history) {
+            Ok(known) => (Some(known), String::new()),
+            Err(error) => (Some(Vec::new()), error.to_string()),
+        }
+    }
+
+    /// Remembers the endpoint of a conversation that begins.
+    fn remember(&self, request: &ChatRequest) {
+        let Some(endpoint) = &request.endpoint else {
+            return;
+        };
+        // The conversation goes on without it.
+        if let Err(error) = endpoints::remember(&self.place.history, endpoint) {
+            tracing::warn!("the endpoint is not remembered: {error}");
+        }
+    }
+
     /// The agents and the saved conversations.
     ///
     /// # Errors
     /// The history cannot be read.
     pub(crate) fn list(&self) -> Result<ChatList, RunError> {
         let (known, problem) = self.agents();
+        let (endpoints, unread) = self.endpoints();
         let exists = self.place.profile.is_some() || self.place.history.is_dir();
         let saved = match exists {
             true => self.history()?.list()?,
@@ -112,8 +163,9 @@ impl Chats {
         });
         Ok(ChatList {
             agents: known.into_iter().map(|one| one.label).collect(),
-            problem,
+            problem: [problem, unread].join(" ").trim().to_owned(),
             conversations: saved.collect(),
+            endpoints,
         })
     }
 
@@ -121,7 +173,8 @@ impl Chats {
     ///
     /// # Errors
     /// [`RunError::BadInput`] if there is no such agent or conversation; [`RunError::Endpoint`] if a key is not set;
-    /// [`RunError::Environment`] if the interpreter or the model cannot run.
+    /// [`RunError::Environment`] if the interpreter or the model cannot run; [`RunError::Conflict`] if the model has to be
+    /// loaded and there is no room.
     pub(crate) async fn open(
         self: &Arc<Self>,
         request: &ChatRequest,
@@ -137,26 +190,23 @@ impl Chats {
         };
         let history = self.history()?;
         let root = &self.place.root;
-        let (conversation, first) = match (&request.agent, &request.conversation) {
-            (Some(agent), None) => {
-                let mut settings = self.settings(agent)?;
-                settings.rollout.format = request.format.unwrap_or(settings.rollout.format);
+        let (conversation, first) = match (self.new_settings(request)?, &request.conversation) {
+            (Some(settings), None) => {
                 if topic.is_some() {
                     check_sandbox(&settings)?;
                 }
                 let tools = self.tools(&settings).await?;
-                begun(history, settings, tools, root, topic)?
+                let begun = begun(history, settings, tools, root, topic)?;
+                self.remember(request);
+                begun
             }
-            (None, Some(id)) if topic.is_none() => {
+            (None, Some(id)) if topic.is_none() && request.format.is_none() => {
                 let settings = history.read(id)?.settings;
                 let tools = self.tools(&settings).await?;
                 let conversation = Conversation::resume(history, id.clone(), tools, root)?;
                 (conversation, Some(Order::Restore))
             }
-            _ => {
-                let text = "name either `agent`, perhaps with `about`, or `conversation`";
-                return Err(RunError::BadInput(text.to_owned()));
-            }
+            _ => return Err(RunError::BadInput(REQUESTS.to_owned())),
         };
         let (open, orders) = OpenChat::new(&conversation, self.lease)?;
         {
@@ -236,6 +286,21 @@ pub(super) fn check_sandbox(settings: &Settings) -> Result<(), RunError> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Sets the message format that the person chose.
+///
+/// # Errors
+/// [`RunError::BadInput`] if the agent brings its own.
+pub(super) fn choose_format(settings: &mut Settings, format: FormatChoice) -> Result<(), RunError> {
+    if matches!(settings.agent, AgentChoice::Config { .. }) {
+        return Err(RunError::BadInput(format!(
+            "the configuration of agent `{}` has its own message format; leave the format to the agent",
+            line(&settings.label)
+        )));
+    }
+    settings.rollout.format = format;
+    Ok(())
 }
 
 /// A new conversation, and what it begins with.

@@ -13,10 +13,10 @@ use pybench_types::id::Digest;
 use pybench_types::observation::Observation;
 use pybench_types::trajectory::{CellRun, Usage};
 
-use super::chats::{ChatPlace, Chats, MAX_CHATS, check_sandbox};
+use super::chats::{ChatPlace, Chats, MAX_CHATS, check_sandbox, choose_format};
 use super::open_chat::Order;
 use super::topic::Topic;
-use super::view::{ChatItemKind, ChatRequest, items};
+use super::view::{ChatEndpoint, ChatItemKind, ChatRequest, items};
 use crate::shared_models::SharedModels;
 
 const LONG: Duration = Duration::from_secs(600);
@@ -27,11 +27,21 @@ fn begin(agent: &str) -> ChatRequest {
         conversation: None,
         about: None,
         format: None,
+        endpoint: None,
     }
 }
 
 /// Conversations in a folder, with the agent `m` at an endpoint and one that is no model.
 fn chats(folder: &tempfile::TempDir, endpoint: &Endpoint, lease: Duration) -> Arc<Chats> {
+    chats_at(place(folder, endpoint), lease)
+}
+
+fn chats_at(place: ChatPlace, lease: Duration) -> Arc<Chats> {
+    let models = Arc::new(SharedModels::new(place.root.clone()));
+    Arc::new(Chats::with_lease(place, models, lease))
+}
+
+fn place(folder: &tempfile::TempDir, endpoint: &Endpoint) -> ChatPlace {
     let recipe = folder.path().join("r.toml");
     let text = format!(
         "name = 't'\n[agents.m]\nkind = 'openai'\nmodel = 'm'\nbase_url = '{}'\n\
@@ -39,15 +49,14 @@ fn chats(folder: &tempfile::TempDir, endpoint: &Endpoint, lease: Duration) -> Ar
         endpoint.base_url()
     );
     std::fs::write(&recipe, text).unwrap();
-    let place = ChatPlace {
+    ChatPlace {
         root: folder.path().to_owned(),
         history: folder.path().join("chat"),
         profile: None,
         recipe,
         runs_dir: folder.path().join("runs"),
-    };
-    let models = Arc::new(SharedModels::new(place.root.clone()));
-    Arc::new(Chats::with_lease(place, models, lease))
+        endpoints: true,
+    }
 }
 
 #[test]
@@ -252,6 +261,21 @@ fn tasks_of_runs_need_a_sandbox() {
     assert!(error.contains("without a sandbox"), "{error}");
 }
 
+#[test]
+fn an_agent_with_its_own_format_gets_no_other() {
+    let choose = |agent: serde_json::Value| {
+        let settings =
+            serde_json::json!({"label": "m", "agent": agent, "interpreter": {"tier": "jail"}});
+        let mut settings = serde_json::from_value(settings).unwrap();
+        choose_format(&mut settings, FormatChoice::Tools).map(|()| settings.rollout.format)
+    };
+    let endpoint = serde_json::json!({"kind": "openai", "model": "m", "base_url": "http://h/v1"});
+    assert_eq!(choose(endpoint).unwrap(), FormatChoice::Tools);
+    let config = serde_json::json!({"kind": "config", "path": "m.yaml"});
+    let error = choose(config).unwrap_err().to_string();
+    assert!(error.contains("its own message format"), "{error}");
+}
+
 #[tokio::test]
 async fn what_cannot_be_opened_is_explained() {
     if !default_interpreter_works() {
@@ -265,6 +289,7 @@ async fn what_cannot_be_opened_is_explained() {
         conversation: None,
         about: None,
         format: None,
+        endpoint: None,
     };
     let missing = ChatRequest {
         conversation: Some("0123456789ab".to_owned()),
@@ -300,4 +325,63 @@ async fn a_person_chooses_between_prompts_and_function_calls() {
         let open = chats.open(&request, None).await.unwrap().unwrap();
         assert_eq!(open.view(0, 0).format, expected);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_names_an_endpoint() {
+    if !default_interpreter_works() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let answer = Answer::Content(ToolsFormat.write_answer("Yes."));
+    let endpoint = Endpoint::always(answer).await;
+    let named = ChatEndpoint {
+        address: endpoint.base_url(),
+        model: "other".to_owned(),
+        key_env: None,
+    };
+    let request = ChatRequest {
+        agent: None,
+        endpoint: Some(named.clone()),
+        ..begin("m")
+    };
+    let chats = chats(&folder, &endpoint, LONG);
+    assert_eq!(chats.list().unwrap().endpoints, Some(Vec::new()));
+    let open = chats.open(&request, None).await.unwrap().unwrap();
+    open.order(Order::Send("Are you there?".to_owned()))
+        .unwrap();
+    while open.view(0, 0).working {
+        open.changed(open.view(0, 0).version, LONG).await;
+    }
+    let view = open.view(0, 0);
+    assert_eq!((view.items.len(), &*view.problem), (2, ""), "{view:?}");
+    assert_eq!((&*view.agent, &*view.format), ("other", "tools"));
+    assert_eq!(chats.list().unwrap().endpoints, Some(vec![named.clone()]));
+    // What cannot be used is not remembered.
+    let wrong = ChatEndpoint {
+        key_env: Some("PYBENCH_TEST_VARIABLE_THAT_IS_NOT_SET".to_owned()),
+        ..named.clone()
+    };
+    let wrong = ChatRequest {
+        endpoint: Some(wrong),
+        ..request.clone()
+    };
+    let both = ChatRequest {
+        agent: Some("m".to_owned()),
+        ..request.clone()
+    };
+    for request in [wrong, both] {
+        let error = chats.open(&request, None).await.err().unwrap();
+        assert!(matches!(error, RunError::BadInput(_)), "{error}");
+    }
+    assert_eq!(chats.list().unwrap().endpoints, Some(vec![named]));
+    // Where other people may use the studio, nobody names one.
+    let shared = ChatPlace {
+        endpoints: false,
+        ..place(&folder, &endpoint)
+    };
+    let shared = chats_at(shared, LONG);
+    assert_eq!(shared.list().unwrap().endpoints, None);
+    let error = shared.open(&request, None).await.err().unwrap();
+    assert!(error.to_string().contains("--host"), "{error}");
 }

@@ -19,6 +19,20 @@ pub(crate) struct ChatList {
     pub(crate) problem: String,
     /// The conversations, the last one first.
     pub(crate) conversations: Vec<SavedChat>,
+    /// The endpoints that people named, the last one first; null if none can be named.
+    pub(crate) endpoints: Option<Vec<ChatEndpoint>>,
+}
+
+/// An OpenAI-compatible endpoint that a person names, and a model there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChatEndpoint {
+    /// Its base URL.
+    pub(crate) address: String,
+    pub(crate) model: String,
+    /// The variable in the environment of the server that has the API key.
+    #[serde(default)]
+    pub(crate) key_env: Option<String>,
 }
 
 /// A conversation that was saved.
@@ -31,7 +45,7 @@ pub(crate) struct SavedChat {
     pub(crate) changed: u64,
 }
 
-/// A request to open a conversation: a new one with an agent, or one that was saved.
+/// A request to open a conversation: a new one with an agent or at an endpoint, or one that was saved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChatRequest {
@@ -42,10 +56,14 @@ pub(crate) struct ChatRequest {
     /// What a new one is about.
     #[serde(default)]
     pub(crate) about: Option<ChatTopic>,
-    /// Message format of a new one, unless it is that of the agent's recipe: `tools` has function calls, the others prompts.
+    /// Message format of a new one, unless it is that of the agent's recipe (`tools` at an endpoint): `tools` has function
+    /// calls, the others prompts.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub(crate) format: Option<FormatChoice>,
+    /// With which model a new one is, instead of an agent.
+    #[serde(default)]
+    pub(crate) endpoint: Option<ChatEndpoint>,
 }
 
 /// The task of a trajectory.

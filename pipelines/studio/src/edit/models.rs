@@ -145,6 +145,7 @@ mod tests {
                 recipe: path,
                 runs_dir: folder.path().join("none"),
                 replies: folder.path().join("replies"),
+                drafts: folder.path().join("drafts"),
             };
             let shared = Arc::new(SharedModels::new(place.root.clone()));
             Models::new(place, shared)

@@ -11,10 +11,10 @@ use tokio::sync::OnceCell;
 const MAX_MODELS: usize = 2;
 /// A model that no conversation and no edit has used for this time is unloaded.
 const IDLE: Duration = Duration::from_secs(300);
-/// Parts of that time after which models are looked at.
-const LOOKS: u32 = 10;
+/// Number of checks for unused models in that time.
+const CHECKS: u32 = 10;
 
-/// Empty until the model is loaded; the task that loads it holds the cell.
+/// Empty until the model is loaded. The task that loads it holds another reference to the cell.
 type ModelCell = Arc<OnceCell<Arc<dyn LocalModel>>>;
 
 /// The models in the memory of this machine.
@@ -86,7 +86,7 @@ impl LocalModels {
 
     /// Unloads models that nobody uses, until none is left.
     fn watch(self: &Arc<Self>) {
-        let (models, pause) = (Arc::downgrade(self), self.idle / LOOKS);
+        let (models, pause) = (Arc::downgrade(self), self.idle / CHECKS);
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(pause).await;

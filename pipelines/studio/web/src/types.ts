@@ -13,6 +13,12 @@ export interface CellView {
   outputs: OutputView[];
 }
 
+export interface ChatEndpoint {
+  address: string;
+  model: string;
+  key_env: string | null;
+}
+
 export interface ChatFile {
   path: string;
   size: number;
@@ -32,6 +38,7 @@ export interface ChatList {
   agents: string[];
   problem: string;
   conversations: SavedChat[];
+  endpoints: ChatEndpoint[] | null;
 }
 
 export interface ChatRequest {
@@ -39,6 +46,7 @@ export interface ChatRequest {
   conversation: string | null;
   about: ChatTopic | null;
   format: string | null;
+  endpoint: ChatEndpoint | null;
 }
 
 export interface ChatTopic {
@@ -667,7 +675,7 @@ export interface Routes {
   "POST /api/forks/{id}/stop": { query: null; body: null; answer: ForkView };
   "POST /api/forks/{id}/save": { query: null; body: { repair: boolean; pair: boolean }; answer: ForkView };
   "GET /api/chats": { query: null; body: null; answer: ChatList };
-  "POST /api/chats": { query: null; body: { agent?: string | null; conversation?: string | null; about?: { name: string; number: number } | null; format?: string | null }; answer: ChatView };
+  "POST /api/chats": { query: null; body: { agent?: string | null; conversation?: string | null; about?: { name: string; number: number } | null; format?: string | null; endpoint?: { address: string; model: string; key_env?: string | null } | null }; answer: ChatView };
   "GET /api/chats/{id}": { query: { after?: number; generation?: number; from?: number }; body: null; answer: ChatView };
   "DELETE /api/chats/{id}": { query: null; body: null; answer: unknown };
   "POST /api/chats/{id}/messages": { query: null; body: { text: string; replaces?: number | null }; answer: unknown };

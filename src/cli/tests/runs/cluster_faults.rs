@@ -1,8 +1,8 @@
 //! A run with three workers while its servers fail, and while processes are killed: the bytes of a local run, no call paid
 //! twice but those in flight at a kill, and nothing left behind.
 //!
-//! `just soak cluster SECONDS SEED` repeats the test of random faults with the shares of faults that a bad day has. With the feature
-//! `temporal`, which it compiles, units are distributed by a Temporal server, which is killed too.
+//! `just soak cluster SECONDS SEED` repeats the test of random faults with the shares of faults that a bad day has. With the
+//! feature `temporal`, a Temporal server distributes the units of that test, and is killed too.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ const SOAK_FAULTS: u32 = 20;
 /// A run's servers, those of journal and files behind proxies.
 struct Servers {
     postgres: SeparateServer,
-    /// `None` if this program is built without Temporal.
+    /// `None` if the journal distributes the units.
     temporal: Option<temporal::SeparateServer>,
     cutting: CuttingProxy,
     store: ObjectServer,
@@ -49,10 +49,15 @@ struct Servers {
 
 impl Servers {
     /// `None`, and the test is skipped, if a server cannot be installed. Connections to PostgreSQL are cut after `mean` on
-    /// average.
-    fn start(folder: &Path, faults: S3Faults, mean: Duration, lease_seconds: u32) -> Option<Self> {
+    /// average. `is_queued`: Temporal distributes the units.
+    fn start(
+        folder: &Path,
+        (faults, mean): (S3Faults, Duration),
+        lease_seconds: u32,
+        is_queued: bool,
+    ) -> Option<Self> {
         let (postgres, store) = (SeparateServer::start()?, s3::server()?);
-        let temporal = match cfg!(feature = "temporal") {
+        let temporal = match is_queued {
             true => Some(temporal::SeparateServer::start()?),
             false => None,
         };
@@ -146,7 +151,7 @@ async fn failing_servers_change_nothing_and_cost_nothing() {
     };
     // Leases outlast the faults, so that no unit changes hands.
     let mean = Duration::from_millis(700);
-    let Some(servers) = Servers::start(settings.path(), faults, mean, 60) else {
+    let Some(servers) = Servers::start(settings.path(), (faults, mean), 60, false) else {
         return;
     };
     let tasks = Arc::new(OnceLock::new());
@@ -328,7 +333,8 @@ async fn random_faults_change_nothing() {
             (faults, Duration::from_secs(2))
         }
     };
-    let Some(servers) = Servers::start(settings.path(), faults, mean, LEASE) else {
+    let is_queued = cfg!(feature = "temporal");
+    let Some(servers) = Servers::start(settings.path(), (faults, mean), LEASE, is_queued) else {
         return;
     };
     let tasks = Arc::new(OnceLock::new());

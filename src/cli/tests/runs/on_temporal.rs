@@ -1,5 +1,6 @@
-//! A run on Temporal, PostgreSQL and S3 with three workers has the bytes of a local run. `just temporal` compiles it.
+//! A run on Temporal, PostgreSQL and S3 with three workers has the bytes of a local run.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
@@ -73,7 +74,6 @@ async fn three_workers_on_temporal_give_the_same_bytes() {
 
 /// `synthesize quickstart` or a worker of it, with its run folder in `runs`.
 fn quickstart(command: &str, runs: &Path) -> Command {
-    use std::os::unix::process::CommandExt;
     let mut program = pybench(command);
     program
         .args(["--run", "quickstart", "--runs-dir"])

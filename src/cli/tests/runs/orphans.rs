@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::kill::dataset;
 use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
 use crate::workers::{
-    LEASE, coordinator, drain, local_run, profile, recipe, requests, signal, worker,
+    LEASE, coordinator, drain, local_run, profile, recipe, requests, signal, start_workers,
 };
 
 /// A process: number and start time, so that another process of the same number is told apart.
@@ -109,9 +109,7 @@ async fn the_sessions_of_killed_and_suspended_workers_end() {
 
     let shared = RunFixture::bare(&text);
     let mut coordinating = coordinator(&shared, &profile).spawn().unwrap();
-    let mut workers: Vec<Child> = (0..2)
-        .map(|_| worker(&shared, &profile).spawn().unwrap())
-        .collect();
+    let mut workers = start_workers(&shared, &profile, 2);
     let working = Instant::now();
     while requests(&server) == 0 {
         assert!(

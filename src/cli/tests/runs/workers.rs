@@ -254,9 +254,7 @@ async fn killed_and_stopped_workers_change_nothing() {
 
     let shared = RunFixture::bare(&text);
     let mut coordinating = coordinator(&shared, &profile).spawn().unwrap();
-    let mut workers: Vec<Child> = (0..3)
-        .map(|_| worker(&shared, &profile).spawn().unwrap())
-        .collect();
+    let mut workers = start_workers(&shared, &profile, 3);
     let working = Instant::now();
     while server.calls().is_empty() {
         assert!(

@@ -161,12 +161,11 @@ impl Keeper {
     /// Tells the guard of the sessions when the first lease ends that is not renewed: it ends them between the end of that
     /// attempt and the end of the lease.
     fn limit_sessions(&self) {
-        let first = {
-            let held = self.held();
-            let held = held.iter().filter_map(Weak::upgrade);
-            let deadlines = held.map(|lease| lease.deadline.load(Ordering::Acquire));
-            deadlines.filter(|at| ![LOST, ENDED].contains(at)).min()
-        };
+        // Locked to the end, so that a slower thread does not set an older time.
+        let held = self.held();
+        let leases = held.iter().filter_map(Weak::upgrade);
+        let deadlines = leases.map(|lease| lease.deadline.load(Ordering::Acquire));
+        let first = deadlines.filter(|at| ![LOST, ENDED].contains(at)).min();
         let left = first.map(|at| at.saturating_sub(millis(since_boot())));
         let margin = self.duration() / MARGIN / 2;
         session_guard::limit(left.map(|left| Duration::from_millis(left) + margin));
@@ -258,8 +257,9 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let until = self.held.until().take();
+        // Before the lock, which a renewal keeps while the journal does not answer.
         self.forget_deadline();
+        let until = self.held.until().take();
         if let Some(until) = until {
             self.keeper.release(&self.held.item, until);
         }

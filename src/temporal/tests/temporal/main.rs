@@ -1,9 +1,6 @@
 //! Real servers on loopback: Temporal, and PostgreSQL where several processes share a run. As in `pybench-cluster`, a test is
 //! skipped where a server cannot be installed.
 
-// For its tests: `just temporal` compiles no tests of libraries.
-#[path = "../../src/activity.rs"]
-mod activity;
 mod executor;
 mod queue;
 mod workers;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::browser::browser;
 use super::{Studio, a_trajectory, row_with_files};
 
-/// A page that wants out of its frame by itself, by the link that is its upper half, and by the form that is its lower half.
+/// A page that tries to leave its frame: by itself, by the link in its upper half, and by the form in its lower half.
 fn breakout(canary: u16, target: &str) -> String {
     let address = format!("http://127.0.0.1:{canary}");
     format!(

@@ -227,9 +227,10 @@ async fn a_conversation_has_files_streams_and_survives_a_kill() {
         assert_eq!(answer.status(), StatusCode::OK, "{page}");
         assert!(!answer.text().await.unwrap().contains(KEY.1), "{page}");
     }
-    for file in place.path("chats").read_dir().unwrap() {
-        let file = file.unwrap().path();
-        let bytes = std::fs::read(&file).unwrap_or_default();
+    let files = files_below(&place.path("chats"));
+    assert!(!files.is_empty());
+    for file in files {
+        let bytes = std::fs::read(&file).unwrap();
         let mut parts = bytes.windows(KEY.1.len());
         assert!(!parts.any(|part| part == KEY.1.as_bytes()), "{file:?}");
     }
@@ -297,14 +298,27 @@ async fn other_sites_cannot_talk_and_wrong_requests_are_explained() {
         view["problem"].as_str().unwrap().contains("./data"),
         "{view:#}"
     );
-    let (status, _) = studio
-        .send(Method::POST, "/api/chats", &json!({"agent": "x"}))
-        .await;
-    assert_eq!(status, StatusCode::BAD_REQUEST);
+    let file = json!({"address": "file:///etc/passwd", "model": "m"});
+    for wrong in [json!({"agent": "x"}), json!({"endpoint": file})] {
+        let (status, _) = studio.send(Method::POST, "/api/chats", &wrong).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{wrong}");
+    }
     // A page that is left frees its session.
     let (status, _) = studio.send(Method::DELETE, &path, &json!({})).await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(studio.answer(&path).await.status(), StatusCode::NOT_FOUND);
+}
+
+/// The files in a folder and its folders.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = folder.read_dir().unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths
+        .flat_map(|path| match path.is_dir() {
+            true => files_below(&path),
+            false => vec![path],
+        })
+        .collect()
 }
 
 /// Writes a message, and sends it as soon as it can be sent.
@@ -441,6 +455,8 @@ async fn a_person_talks_in_the_browser() {
     browser.wait(&has("let the model go on")).await;
     say(&browser, "print(y)").await;
     browser.wait(&has("It is 7.")).await;
+    // The browser keeps 250 entries, and the page has asked for changes all the time.
+    browser.value("performance.clearResourceTimings()").await;
     click(&browser, "answer again").await;
     browser
         .wait("performance.getEntriesByType('resource').some((one) => one.name.endsWith('/retry'))")
@@ -469,5 +485,33 @@ async fn a_person_talks_in_the_browser() {
         .value("document.querySelector('li a').click()")
         .await;
     browser.wait(&has("It is 42.")).await;
+
+    // A person names an endpoint, which is remembered, and the variable of its key.
+    browser.open(&format!("{}/chat", studio.url)).await;
+    let choice = "document.querySelector('select[name=agent]')";
+    browser.wait(&format!("!!{choice}")).await;
+    browser
+        .value(&format!(
+            "(() => {{ const field = {choice}; field.value = field.options.length - 1; \
+             field.dispatchEvent(new Event('change', {{bubbles: true}})); }})()"
+        ))
+        .await;
+    browser
+        .wait("!!document.querySelector('input[name=address]')")
+        .await;
+    browser
+        .value(&format!(
+            "(() => {{ const of = (name) => document.querySelector('input[name=' + name + ']'); \
+             of('address').value = '{}'; of('model').value = 'other'; of('key_env').value = '{}'; \
+             document.querySelector('form button').click(); }})()",
+            place.endpoint.base_url(),
+            KEY.0
+        ))
+        .await;
+    browser.wait(&has("openai:other")).await;
+    browser.open(&format!("{}/chat", studio.url)).await;
+    browser
+        .wait("[...document.querySelectorAll('option')].some((one) => one.textContent.startsWith('other at http:'))")
+        .await;
     assert!(studio.interrupt().success());
 }
