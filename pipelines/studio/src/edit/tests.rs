@@ -448,7 +448,7 @@ async fn another_try_and_undo_run_no_cell_again() {
     run_turn(&fork, 1, "z").await;
     assert_eq!(
         (printed(&fork, 0), printed(&fork, 1)),
-        ("x 2\n".into(), "z 3\n".into())
+        ("x 2\n".to_owned(), "z 3\n".to_owned())
     );
     assert_eq!(cells(), 4);
     // Everything is undone.
@@ -522,7 +522,7 @@ async fn turns_that_are_not_saved_are_there_when_the_page_is_loaded_again() {
     until(&fork, Phase::Waiting).await;
     assert_eq!(
         (fork.view().written.len(), printed(&fork, 1)),
-        (2, "y 3\n".into())
+        (2, "y 3\n".to_owned())
     );
     fork.back(1).unwrap();
     bench.forks.close(&fork.id);
@@ -578,7 +578,10 @@ fn a_row_is_edited_in_the_run_that_made_it() {
     let run = run_with_task(&bench);
     let found = find_row(&bench, &run.join("dataset"), &none).unwrap();
     assert_eq!(found.saved_in, SavePlace::Run(run));
-    assert_eq!((found.recorded, found.task), (recorded(), task()));
+    assert_eq!(
+        (found.recorded.id, found.task.id),
+        (recorded().id, task().id)
+    );
     let runs = folder.join("runs");
     let found = find_row(&bench, &elsewhere, &runs).unwrap();
     assert_eq!(found.saved_in, SavePlace::Run(runs.join("r")));
@@ -590,6 +593,7 @@ fn a_row_is_edited_in_the_run_that_made_it() {
 fn an_attempt_at_a_task_of_a_library_is_edited_and_not_saved() {
     let bench = Bench::new(LONG);
     let evaluation = bench.folder.path().join("runs/e");
+    std::fs::create_dir_all(&evaluation).unwrap();
     crate::evaluation::tests::write(&evaluation, &[("a", "1", Some(false))]);
     let recipe = "name = 'e'\nlibrary = 'data/runs/r'\n[agents.a]\nkind = 'openai'\nmodel = 'm'\nbase_url = 'http://h/v1'\n";
     std::fs::write(evaluation.join("recipe.toml"), recipe).unwrap();
@@ -610,7 +614,7 @@ fn an_attempt_at_a_task_of_a_library_is_edited_and_not_saved() {
     assert!(problem.contains("`library`"), "{problem}");
     run_with_task(&bench);
     let found = find().unwrap();
-    assert_eq!((found.task, found.is_rejected), (task(), true));
+    assert_eq!((found.task.id, found.is_rejected), (task().id, true));
     assert_eq!(found.saved_in, SavePlace::Nowhere);
 }
 
