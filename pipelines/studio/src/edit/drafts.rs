@@ -30,6 +30,7 @@ impl Drafts {
         let lineage = &plan.lineage;
         // The same trajectory may be in two runs.
         let place = plan.store.path(&lineage.trajectory);
+        let place = std::path::absolute(&place).unwrap_or(place);
         let place = place.to_string_lossy();
         let name = Digest::of_json(&(place, lineage.turn, &lineage.editor));
         Draft {

@@ -420,6 +420,15 @@ impl Fork {
         })
     }
 
+    /// The files that the code wrote. They are in the run of a row, not in the dataset that is shown.
+    fn outputs(&self, trajectory: &Trajectory) -> Vec<FileView> {
+        let mut files = outputs(trajectory);
+        for file in &mut files {
+            file.missing = matches!(self.plan.saved_in, SavePlace::Run(_));
+        }
+        files
+    }
+
     /// The edit as its page shows it.
     pub(crate) fn view(&self) -> ForkView {
         let lineage = &self.plan.lineage;
@@ -454,7 +463,7 @@ impl Fork {
             }),
             recorded: self.plan.recorded_rest(),
             outputs: edited
-                .map(|edited| outputs(&edited.trajectory))
+                .map(|edited| self.outputs(&edited.trajectory))
                 .unwrap_or_default(),
             verdict: edited.map(|edited| edited.verdict.clone()),
             pairable: self.plan.is_rejected,
