@@ -185,6 +185,7 @@ fn model_place(args: &StudioArgs) -> ModelPlace {
         recipe: args.chat_recipe.clone(),
         runs_dir: runs_dir(args.runs_dir.as_deref(), root.as_deref()),
         replies: default_cache_dir().join("studio-replies"),
+        drafts: default_cache_dir().join("studio-edits"),
         root: root.unwrap_or_else(|| PathBuf::from(".")),
     }
 }

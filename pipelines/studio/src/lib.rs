@@ -13,6 +13,7 @@
 //! | [`interpreters`] | the interpreters of edits and conversations |
 //! | [`shared_models`] | the models of conversations and edits; few in memory, each shared |
 //! | [`edit`] | a turn of a trajectory edited, run again, checked and saved |
+//! | [`editable`] | which trajectories can be edited, and why others cannot |
 //! | [`saved_edits`] | edited trajectories in the journal of the run |
 //! | [`file_page`] | a part of a file: rows of a table, text, a waveform, bytes |
 //! | [`file_answers`] | answers that show files; HTML in a frame that may do nothing |
@@ -47,6 +48,7 @@ pub mod command;
 mod compare;
 mod desktop;
 mod edit;
+mod editable;
 mod evaluation;
 mod export;
 mod file_answers;

@@ -25,6 +25,8 @@ const MAX_FILE: u64 = 64 << 20;
 /// Maximum number of files of a dataset, and depth of its folders.
 const MAX_FILES: usize = 10_000;
 const MAX_DEPTH: usize = 8;
+/// Number of folders above a dataset in which its run is looked for.
+const MAX_ABOVE: usize = 3;
 /// The least time between two indexes of a source.
 const MIN_AGE: Duration = Duration::from_secs(2);
 /// An index is used for this many times the time that it took, so that a large run that goes on is not always indexed.
@@ -359,6 +361,17 @@ impl Opened {
         human_edits::recorded_ids(&Journal::read_run(self.run()?)?)
     }
 
+    /// The runs above a dataset, one of which may have made it: `shard` writes into the folder of its run.
+    pub(crate) fn runs_above(&self) -> Vec<PathBuf> {
+        let Files::Dataset(files) = &self.files else {
+            return Vec::new();
+        };
+        let dataset = files.parent().and_then(|path| path.canonicalize().ok());
+        let above = dataset.iter().flat_map(|path| path.ancestors().skip(1));
+        let above = above.take(MAX_ABOVE).filter(|folder| is_local_run(folder));
+        above.map(Path::to_owned).collect()
+    }
+
     /// The content store of a run; `None` for a dataset.
     pub(crate) fn store(&self) -> Option<&ContentStore> {
         match &self.files {
@@ -387,6 +400,11 @@ fn max_age(source: &TrajectorySource, took: Duration) -> Duration {
         TrajectorySource::Run(folder) if !is_locked(folder) => MIN_AGE,
         _ => MIN_AGE.max(took * AGE_FACTOR),
     }
+}
+
+/// Whether a folder has a run whose journal is in it. Another one would be asked for over the network.
+pub(crate) fn is_local_run(folder: &Path) -> bool {
+    folder.join("journal.sqlite").is_file() && !folder.join("journal.toml").exists()
 }
 
 /// Names of the run folders in `folder`.

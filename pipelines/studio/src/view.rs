@@ -11,6 +11,7 @@ use pybench_types::trajectory::{Message, OutputFile, Role, Trajectory, Turn, Usa
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::editable::edit_problem;
 use crate::file_types::{Preview, preview};
 use crate::prices::cost_of;
 use crate::record::Record;
@@ -48,8 +49,11 @@ pub(crate) struct View {
     pub(crate) reviews: Vec<Review>,
     /// Whether people can decide on it: it is part of a run.
     pub(crate) reviewable: bool,
-    /// Whether its turns can be edited: its task is known, and it was not made from another trajectory.
+    /// Whether its turns can be edited.
     pub(crate) editable: bool,
+    /// Why not, as a clause.
+    #[serde(default)]
+    pub(crate) edit_problem: String,
     /// What people made of it.
     pub(crate) edits: Vec<EditInfo>,
 }
@@ -162,10 +166,11 @@ const CODE_MARKS: [&str; 5] = [
 impl View {
     /// The page of a record, with all of its turns.
     pub(crate) fn new(row: Row, record: Record) -> Self {
+        let problem = edit_problem(&record);
         let mut view = Self::uncounted(row, record);
+        view.editable = problem.is_none();
+        view.edit_problem = problem.unwrap_or_default();
         (view.first_turn, view.turn_count) = (1, view.turns.len() as u64);
-        // Only a page that has all turns can be edited.
-        view.editable &= view.turns.len() <= PAGE_TURNS;
         view
     }
 
@@ -201,7 +206,6 @@ impl View {
                     reference: task.map_or_else(String::new, |task| task.reference.clone()),
                     turns: turns_of_run(&trajectory),
                     outputs: outputs(&trajectory),
-                    editable: task.is_some() && trajectory.corrects.is_none(),
                     verdict,
                     row,
                     ..Self::default()

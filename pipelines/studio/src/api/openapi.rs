@@ -18,7 +18,7 @@ use crate::edit::continuation::ContinueRequest;
 use crate::edit::fork::ForkView;
 use crate::edit::models::AgentList;
 use crate::edit::plan::ForkRequest;
-use crate::edit::routes::{Studio, Turns};
+use crate::edit::routes::{Back, Studio, Turns};
 use crate::file_page::{FilePage, FilePageQuery};
 use crate::index::{Facet, ListQuery, Page};
 use crate::recipe_view::{RecipeQuery, RecipeView};
@@ -292,6 +292,9 @@ fn edits() -> Vec<Operation> {
         delete("/api/forks/{id}", "End the session of an edit"),
         post("/api/forks/{id}/turns", "Send turns")
             .body::<Turns>()
+            .answer::<ForkView>(),
+        post("/api/forks/{id}/back", "Take the last turns back")
+            .body::<Back>()
             .answer::<ForkView>(),
         post("/api/forks/{id}/continue", "Let a model write turns")
             .body::<ContinueRequest>()

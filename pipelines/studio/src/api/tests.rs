@@ -43,6 +43,7 @@ fn forks(folder: &std::path::Path) -> Arc<Forks> {
         recipe: folder.join("no-recipe.toml"),
         runs_dir: folder.join("no-runs"),
         replies: folder.join("replies"),
+        drafts: folder.join("drafts"),
     };
     Arc::new(Forks::new(place, models(folder)))
 }

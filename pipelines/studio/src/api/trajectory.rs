@@ -74,13 +74,10 @@ pub(super) fn shown(opened: &Opened, number: &str, turn: u64) -> Result<View, Ap
     if let Some(price) = opened.prices.get(&view.row.teacher) {
         view.add_costs(price);
     }
-    match opened.run() {
-        Ok(folder) => {
-            view.reviews = review::read_of(folder, &view.row.id)?;
-            view.reviewable = !view.row.id.is_empty();
-            view.edits = saved_edits::edits_of(folder, &view.row.id)?;
-        }
-        Err(_) => view.editable = false,
+    if let Ok(folder) = opened.run() {
+        view.reviews = review::read_of(folder, &view.row.id)?;
+        view.reviewable = !view.row.id.is_empty();
+        view.edits = saved_edits::edits_of(folder, &view.row.id)?;
     }
     Ok(view)
 }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use pybench_agent::{Step, TurnLog};
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
@@ -11,8 +12,13 @@ use pybench_types::human_edit::{HUMAN_EDITED, TurnAuthor};
 use tokio::sync::Notify;
 
 use super::continuation::{Continuation, ContinuationView};
+use super::drafts::Draft;
 use super::model_replies::{ModelReplies, ModelReply};
+use super::session::Sessions;
 use super::written::{SentTurn, WrittenTurn};
+
+/// How long a turn that was sent waits for a copy of the session that is not complete.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The steps of an edit that is open, and the replies that the loop has not taken yet.
 #[derive(Default)]
@@ -55,6 +61,14 @@ impl Conversation {
         let conversation = Self::default();
         conversation.lock().add(turns);
         conversation
+    }
+
+    /// One that will send these turns first, in the place of this one, whose models count toward the budget.
+    pub(crate) fn again_with(&self, turns: Vec<SentTurn>) -> Self {
+        let spent = self.lock().spent_so_far();
+        let again = Self::beginning_with(turns);
+        again.lock().spent = spent;
+        again
     }
 
     pub(crate) fn activity(&self) -> Activity {
@@ -105,13 +119,7 @@ impl Conversation {
         if !state.waits_after(after) {
             return false;
         }
-        if let Some(last) = &state.continuation {
-            let (spent, of_last) = (state.spent, last.spent());
-            state.spent = Reservation {
-                micro_usd: spent.micro_usd.saturating_add(of_last.micro_usd),
-                tokens: spent.tokens.saturating_add(of_last.tokens),
-            };
-        }
+        state.spent = state.spent_so_far();
         continuation.count(state.spent);
         (state.waiting, state.continues) = (false, true);
         state.continuation = Some(Arc::new(continuation));
@@ -135,7 +143,8 @@ impl Conversation {
         }
         let model = state.continuation.clone().filter(|_| state.continues);
         state.waiting = model.is_none();
-        model.map_or(Next::Person, Next::Model)
+        let after = state.written.len();
+        model.map_or(Next::Person { after }, Next::Model)
     }
 
     /// Adds a turn of a model, whose reply the loop gets at once.
@@ -167,13 +176,25 @@ enum Next {
     Reply(Reply),
     /// The next reply of a model.
     Model(Arc<Continuation>),
-    /// The person has not sent a reply.
-    Person,
+    /// The person has not sent a reply after this number of turns.
+    Person {
+        after: usize,
+    },
 }
 
 impl State {
     fn waits_after(&self, after: usize) -> bool {
         self.waiting && self.written.len() == after
+    }
+
+    /// What the calls of all models cost.
+    fn spent_so_far(&self) -> Reservation {
+        let last = self.continuation.as_ref();
+        let last = last.map(|last| last.spent()).unwrap_or_default();
+        Reservation {
+            micro_usd: self.spent.micro_usd.saturating_add(last.micro_usd),
+            tokens: self.spent.tokens.saturating_add(last.tokens),
+        }
     }
 
     fn add(&mut self, turns: Vec<SentTurn>) {
@@ -210,6 +231,8 @@ impl TurnLog for Conversation {
 pub(crate) struct Person {
     pub(crate) conversation: Arc<Conversation>,
     pub(crate) replies: Arc<ModelReplies>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) draft: Draft,
 }
 
 impl Person {
@@ -237,7 +260,22 @@ impl Person {
         let id = self.replies.put(&kept).map_err(|error| error.to_string())?;
         self.conversation
             .add_model_turn(id.to_string(), &kept.model);
+        self.draft.keep(&self.conversation.written());
         Ok(kept.reply)
+    }
+
+    /// Waits until the person has sent a turn after the first `after` ones. Meanwhile, the session is copied.
+    async fn wait(&self, after: usize) {
+        let sent = self.conversation.sent.notified();
+        let copy = self.sessions.copy(after);
+        tokio::pin!(sent, copy);
+        tokio::select! {
+            () = &mut sent => {
+                // Without the copy, another try from here runs the turns before it again.
+                let _ = tokio::time::timeout(PATIENCE, copy).await;
+            }
+            () = &mut copy => sent.await,
+        }
     }
 }
 
@@ -260,7 +298,7 @@ impl ChatModel for Person {
                         return Ok(reply);
                     }
                 }
-                Next::Person => self.conversation.sent.notified().await,
+                Next::Person { after } => self.wait(after).await,
             }
         }
     }

@@ -1,5 +1,6 @@
 //! One edit that is open: its session, its turns, its verdict.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -7,7 +8,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use pybench_agent::{AttemptResult, AttemptSpec, Format, Solver, fork, live_turns};
 use pybench_attempts::keep_outputs;
 use pybench_grade::{GradeCase, decide};
-use pybench_interpreter::LateSession;
 use pybench_run::{Failure, FailureKind, Journal, RunError, human_edits};
 use pybench_types::human_edit::{HumanEdit, Lineage, TurnAuthor};
 use pybench_types::trajectory::{OutputFile, Trajectory, Turn, Verdict};
@@ -17,15 +17,15 @@ use tokio::sync::Notify;
 
 use super::continuation::{Continuation, ContinuationView};
 use super::conversation::{Activity, Conversation, Person};
+use super::drafts::Draft;
 use super::model_replies::ModelReplies;
-use super::plan::Plan;
+use super::plan::{MAX_TURNS, Plan};
+use super::session::{LiveSession, Sessions};
+use super::subject::SavePlace;
 use super::written::{SentTurn, WrittenTurn};
 use crate::saved_edits::{EditInfo, SaveRequest};
 use crate::sources::Opened;
 use crate::view::{FileView, TurnView, outputs};
-
-/// Maximum number of turns that a person, or a model by order of the person, adds.
-pub(crate) const MAX_TURNS: u32 = 64;
 
 /// One edit that is open.
 pub(crate) struct Fork {
@@ -33,14 +33,31 @@ pub(crate) struct Fork {
     /// Name of the run.
     name: String,
     plan: Plan,
-    conversation: Arc<Conversation>,
+    branch: Mutex<Arc<Branch>>,
+    sessions: Arc<Sessions>,
     replies: Arc<ModelReplies>,
-    outcome: Mutex<Outcome>,
+    draft: Draft,
     /// When it was asked for last.
     seen: Mutex<Instant>,
     lease: Duration,
     is_closed: AtomicBool,
-    closing: Notify,
+    /// It was closed, or goes back.
+    changed: Notify,
+}
+
+/// The turns that an edit has now, until it goes back to an earlier one.
+struct Branch {
+    conversation: Arc<Conversation>,
+    outcome: Mutex<Outcome>,
+}
+
+impl Branch {
+    fn of(conversation: Conversation) -> Arc<Self> {
+        Arc::new(Self {
+            conversation: Arc::new(conversation),
+            outcome: Mutex::new(Outcome::Open),
+        })
+    }
 }
 
 /// How far an edit is.
@@ -99,6 +116,8 @@ pub(crate) struct ForkView {
     pub(crate) written: Vec<WrittenTurn>,
     /// Who wrote each of them.
     pub(crate) authors: Vec<TurnAuthor>,
+    /// The numbers of turns after which the session was copied: going back there runs no cell again.
+    pub(crate) copied: Vec<usize>,
     /// The last model that the person let write turns.
     pub(crate) continuation: Option<ContinuationView>,
     /// The recorded turns, from the edited one on.
@@ -108,6 +127,10 @@ pub(crate) struct ForkView {
     pub(crate) verdict: Option<Verdict>,
     /// Whether a preference pair can be made of it: the recorded trajectory is rejected.
     pub(crate) pairable: bool,
+    /// Why it cannot be saved; empty if it can.
+    pub(crate) unsaved: String,
+    /// Name of the run that keeps what is saved, if it is not the source: the one that made the row.
+    pub(crate) saved_in: Option<String>,
     pub(crate) saved: Option<EditInfo>,
 }
 
@@ -120,21 +143,24 @@ impl Fork {
         plan: Plan,
         turns: Vec<WrittenTurn>,
         replies: Arc<ModelReplies>,
+        draft: Draft,
         lease: Duration,
     ) -> Result<Self, RunError> {
         check_count(turns.len())?;
         let turns = sent(&plan, turns, &replies)?;
+        let sessions = Sessions::new(plan.interpreter.clone(), plan.session.clone());
         Ok(Self {
             id,
             name,
-            conversation: Arc::new(Conversation::beginning_with(turns)),
+            branch: Mutex::new(Branch::of(Conversation::beginning_with(turns))),
             plan,
+            sessions: Arc::new(sessions),
             replies,
-            outcome: Mutex::new(Outcome::Open),
+            draft,
             seen: Mutex::new(Instant::now()),
             lease,
             is_closed: AtomicBool::new(false),
-            closing: Notify::new(),
+            changed: Notify::new(),
         })
     }
 
@@ -151,48 +177,86 @@ impl Fork {
     /// Ends the session.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
-        self.closing.notify_one();
+        self.changed.notify_one();
     }
 
-    /// Replays the recorded turns, runs those of the person until one is an answer, and checks the result. Returns when the
-    /// edit was closed, or no request came for it within the lease; its session has ended then.
-    pub(crate) async fn live(&self) {
-        let (interpreter, spec) = (self.plan.interpreter.clone(), self.plan.session.clone());
-        let mut session = LateSession::new(interpreter, spec);
-        let outcome = tokio::select! {
-            outcome = self.converse(&mut session) => Some(outcome),
-            () = self.abandoned() => None,
-        };
-        if let Err(error) = pybench_interpreter::Session::close(Box::new(session)).await {
-            tracing::warn!("cannot close the session of an edit: {error}");
+    /// Goes back to where the edit had its first `keep` turns: the others are taken back.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if there are fewer turns; [`RunError::BadInput`] if one of them cannot be sent again.
+    pub(crate) fn back(&self, keep: usize) -> Result<(), RunError> {
+        let mut branch = lock(&self.branch);
+        let mut turns = branch.conversation.written();
+        if keep > turns.len() {
+            return Err(not_waiting());
         }
-        let Some(outcome) = outcome else { return };
-        *lock(&self.outcome) = match outcome {
-            Ok(edited) => Outcome::Checked(Box::new(edited)),
-            Err(failure) => Outcome::Failed(explain(&failure)),
-        };
-        self.abandoned().await;
+        turns.truncate(keep);
+        let again = sent(&self.plan, turns.clone(), &self.replies)?;
+        self.draft.keep(&turns);
+        let conversation = branch.conversation.again_with(again);
+        *branch = Branch::of(conversation);
+        self.changed.notify_one();
+        Ok(())
     }
 
-    /// Returns once the edit was closed or its time is over.
-    async fn abandoned(&self) {
-        while !self.is_closed.load(Ordering::Relaxed) {
+    /// Replays the recorded turns, runs those of the person until one is an answer, and checks the result; again from an
+    /// earlier turn, when the person goes back. Returns when the edit was closed, or no request came for it within the lease;
+    /// its session and its copies have ended then.
+    pub(crate) async fn live(&self) {
+        loop {
+            let branch = self.branch();
+            tokio::select! {
+                () = self.run(&branch) => self.left(&branch).await,
+                () = self.left(&branch) => {}
+            }
+            if Arc::ptr_eq(&branch, &self.branch()) {
+                break;
+            }
+        }
+        self.sessions.close().await;
+    }
+
+    /// Returns once this branch is not the present one any more, the edit was closed, or its time is over.
+    async fn left(&self, branch: &Arc<Branch>) {
+        while !self.is_closed.load(Ordering::Relaxed) && Arc::ptr_eq(branch, &self.branch()) {
             let left = self.lease.saturating_sub(lock(&self.seen).elapsed());
             if left.is_zero() {
                 return;
             }
             tokio::select! {
                 () = tokio::time::sleep(left) => {}
-                () = self.closing.notified() => {}
+                () = self.changed.notified() => {}
             }
         }
     }
 
-    async fn converse(&self, session: &mut LateSession) -> Result<Edited, Failure> {
+    fn branch(&self) -> Arc<Branch> {
+        lock(&self.branch).clone()
+    }
+
+    fn conversation(&self) -> Arc<Conversation> {
+        self.branch().conversation.clone()
+    }
+
+    async fn run(&self, branch: &Branch) {
+        let turns = branch.conversation.written().len();
+        self.sessions.begin(turns).await;
+        let outcome = match self.converse(branch).await {
+            Ok(edited) => Outcome::Checked(Box::new(edited)),
+            Err(failure) => Outcome::Failed(explain(&failure)),
+        };
+        *lock(&branch.outcome) = outcome;
+        self.sessions.end_live().await;
+    }
+
+    async fn converse(&self, branch: &Branch) -> Result<Edited, Failure> {
         let plan = &self.plan;
+        let mut session = LiveSession(self.sessions.clone());
         let person = Person {
-            conversation: self.conversation.clone(),
+            conversation: branch.conversation.clone(),
             replies: self.replies.clone(),
+            sessions: self.sessions.clone(),
+            draft: self.draft.clone(),
         };
         let solver = Solver::Model(Arc::new(person));
         let spec = AttemptSpec {
@@ -205,11 +269,11 @@ impl Fork {
             max_identical_turns: None,
             feedback: None,
         };
-        let log = self.conversation.as_ref();
-        let solved = fork(&spec, &plan.recorded, plan.kept(), session, log).await?;
-        *lock(&self.outcome) = Outcome::Checking;
-        let outputs = keep_outputs(session, &plan.store, &plan.recorded.id).await?;
-        let mut authors = self.conversation.authors();
+        let log = branch.conversation.as_ref();
+        let solved = fork(&spec, &plan.recorded, plan.kept(), &mut session, log).await?;
+        *lock(&branch.outcome) = Outcome::Checking;
+        let outputs = keep_outputs(&mut session, &plan.store, &plan.recorded.id).await?;
+        let mut authors = branch.conversation.authors();
         // What was sent after an answer did not count.
         authors.truncate(solved.turns.len().saturating_sub(plan.kept()));
         let lineage = Lineage {
@@ -231,6 +295,15 @@ impl Fork {
         })
     }
 
+    /// Keeps its turns on the disk, so that it can be begun again with them.
+    pub(crate) fn keep_turns(&self) {
+        let turns = self.conversation().written();
+        // An edit that begins without turns leaves those of the last one until it has some.
+        if !turns.is_empty() {
+            self.draft.keep(&turns);
+        }
+    }
+
     /// Sends turns. `after` is the number of turns that the person has seen.
     ///
     /// # Errors
@@ -239,8 +312,11 @@ impl Fork {
     pub(crate) fn send(&self, after: usize, turns: Vec<WrittenTurn>) -> Result<(), RunError> {
         check_count(after.saturating_add(turns.len()))?;
         let turns = sent(&self.plan, turns, &self.replies)?;
-        match self.conversation.send(after, turns) {
-            true => Ok(()),
+        match self.conversation().send(after, turns) {
+            true => {
+                self.keep_turns();
+                Ok(())
+            }
             false => Err(not_waiting()),
         }
     }
@@ -255,7 +331,7 @@ impl Fork {
         continuation: Continuation,
     ) -> Result<(), RunError> {
         check_count(after.saturating_add(continuation.max_turns() as usize))?;
-        match self.conversation.continue_by(after, continuation) {
+        match self.conversation().continue_by(after, continuation) {
             true => Ok(()),
             false => Err(not_waiting()),
         }
@@ -263,7 +339,7 @@ impl Fork {
 
     /// Stops the model that writes turns, after the cell that runs.
     pub(crate) fn stop(&self) {
-        self.conversation.stop();
+        self.conversation().stop();
     }
 
     /// The message format.
@@ -276,7 +352,8 @@ impl Fork {
     /// # Errors
     /// [`RunError::BadInput`] if the checks do not accept it, or it cannot be a pair; the journal cannot be written.
     pub(crate) fn save(&self, opened: &Opened, what: SaveRequest) -> Result<(), RunError> {
-        let edited = match &*lock(&self.outcome) {
+        let branch = self.branch();
+        let edited = match &*lock(&branch.outcome) {
             Outcome::Checked(edited) => edited.clone(),
             _ => {
                 return Err(refused(
@@ -285,7 +362,7 @@ impl Fork {
             }
         };
         let mut edit = self.edit(*edited, what)?;
-        opened.save(|folder| {
+        let mut write = |folder: &Path| {
             // The same turns may have been saved before, also from another page.
             let (recorded, id) = (&edit.lineage.trajectory, &edit.trajectory.id);
             let before = human_edits::read_one(&Journal::read_run(folder)?, recorded, id)?;
@@ -294,8 +371,14 @@ impl Fork {
                 edit.pair |= before.pair;
             }
             human_edits::save(folder, &edit)
-        })?;
-        if let Outcome::Checked(edited) = &mut *lock(&self.outcome) {
+        };
+        match &self.plan.saved_in {
+            SavePlace::Source => opened.save(write)?,
+            SavePlace::Run(folder) => write(folder)?,
+            SavePlace::Nowhere => return Err(refused(self.plan.unsaved())),
+        }
+        self.draft.forget();
+        if let Outcome::Checked(edited) = &mut *lock(&branch.outcome) {
             edited.saved = Some(EditInfo::from(&edit));
         }
         Ok(())
@@ -337,13 +420,24 @@ impl Fork {
         })
     }
 
+    /// The files that the code wrote. They are in the run of a row, not in the dataset that is shown.
+    fn outputs(&self, trajectory: &Trajectory) -> Vec<FileView> {
+        let mut files = outputs(trajectory);
+        for file in &mut files {
+            file.missing = matches!(self.plan.saved_in, SavePlace::Run(_));
+        }
+        files
+    }
+
     /// The edit as its page shows it.
     pub(crate) fn view(&self) -> ForkView {
         let lineage = &self.plan.lineage;
-        let steps = self.conversation.steps();
+        let branch = self.branch();
+        let conversation = &branch.conversation;
+        let steps = conversation.steps();
         let turns = live_turns(&steps, self.plan.format);
         let turns = turns.iter().skip(self.plan.kept());
-        let outcome = lock(&self.outcome);
+        let outcome = lock(&branch.outcome);
         let edited = match &*outcome {
             Outcome::Checked(edited) => Some(edited),
             _ => None,
@@ -354,40 +448,40 @@ impl Fork {
             trajectory: lineage.trajectory.to_string(),
             turn: lineage.turn,
             editor: lineage.editor.clone(),
-            phase: self.phase(&outcome),
+            phase: phase(&outcome, conversation.activity()),
             problem: match &*outcome {
                 Outcome::Failed(problem) => problem.clone(),
                 _ => String::new(),
             },
             turns: turns.map(|turn: &Turn| TurnView::new(turn, true)).collect(),
-            written: self.conversation.written(),
-            authors: self.conversation.authors(),
-            continuation: self
-                .conversation
-                .continuation()
-                .map(|shown| ContinuationView {
-                    working: shown.working && matches!(*outcome, Outcome::Open),
-                    ..shown
-                }),
+            written: conversation.written(),
+            authors: conversation.authors(),
+            copied: self.sessions.copied(),
+            continuation: conversation.continuation().map(|shown| ContinuationView {
+                working: shown.working && matches!(*outcome, Outcome::Open),
+                ..shown
+            }),
             recorded: self.plan.recorded_rest(),
             outputs: edited
-                .map(|edited| outputs(&edited.trajectory))
+                .map(|edited| self.outputs(&edited.trajectory))
                 .unwrap_or_default(),
             verdict: edited.map(|edited| edited.verdict.clone()),
             pairable: self.plan.is_rejected,
+            unsaved: self.plan.unsaved().to_owned(),
+            saved_in: self.plan.other_run(),
             saved: edited.and_then(|edited| edited.saved.clone()),
         }
     }
+}
 
-    fn phase(&self, outcome: &Outcome) -> Phase {
-        match (outcome, self.conversation.activity()) {
-            (Outcome::Checking, _) => Phase::Checking,
-            (Outcome::Checked(_), _) => Phase::Checked,
-            (Outcome::Failed(_), _) => Phase::Failed,
-            (Outcome::Open, Activity::Replaying) => Phase::Replaying,
-            (Outcome::Open, Activity::Waiting) => Phase::Waiting,
-            (Outcome::Open, Activity::Running) => Phase::Running,
-        }
+fn phase(outcome: &Outcome, activity: Activity) -> Phase {
+    match (outcome, activity) {
+        (Outcome::Checking, _) => Phase::Checking,
+        (Outcome::Checked(_), _) => Phase::Checked,
+        (Outcome::Failed(_), _) => Phase::Failed,
+        (Outcome::Open, Activity::Replaying) => Phase::Replaying,
+        (Outcome::Open, Activity::Waiting) => Phase::Waiting,
+        (Outcome::Open, Activity::Running) => Phase::Running,
     }
 }
 

@@ -1,12 +1,14 @@
 //! All edits that are open. Each has a session, so there are few, and one that nobody asks for is closed.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pybench_run::RunError;
 
 use super::continuation::{Continuation, ContinueRequest};
+use super::drafts::Drafts;
 use super::fork::Fork;
 use super::model_replies::ModelReplies;
 use super::models::{ModelPlace, Models};
@@ -27,6 +29,9 @@ pub(crate) struct Forks {
     interpreters: Interpreters,
     models: Models,
     replies: Arc<ModelReplies>,
+    drafts: Drafts,
+    /// Where the run that made the row of a dataset is looked for.
+    runs_dir: PathBuf,
     lease: Duration,
 }
 
@@ -44,6 +49,8 @@ impl Forks {
             open: Mutex::default(),
             interpreters: Interpreters::default(),
             replies: Arc::new(ModelReplies::new(place.replies.clone())),
+            drafts: Drafts::new(place.drafts.clone()),
+            runs_dir: place.runs_dir.clone(),
             models: Models::new(place, models),
             lease,
         }
@@ -77,8 +84,8 @@ impl Forks {
         record: Record,
         request: &ForkRequest,
     ) -> Result<Plan, RunError> {
-        Plan::new(opened, record, request, |recipe| {
-            self.interpreters.get(&recipe.interpreter)
+        Plan::new(opened, record, request, &self.runs_dir, |choice| {
+            self.interpreters.get(choice)
         })
     }
 
@@ -94,14 +101,13 @@ impl Forks {
     ) -> Result<Option<Arc<Fork>>, RunError> {
         let id = blake3::Hash::from(rand::random::<[u8; 32]>()).to_hex();
         let id = id[..32].to_owned();
-        let fork = Fork::new(
-            id.clone(),
-            name,
-            plan,
-            request.turns,
-            self.replies.clone(),
-            self.lease,
-        )?;
+        let draft = self.drafts.of(&plan);
+        let mut turns = request.turns;
+        if request.resume && turns.is_empty() {
+            turns = plan.sendable(draft.turns(), &self.replies);
+        }
+        let (replies, lease) = (self.replies.clone(), self.lease);
+        let fork = Fork::new(id.clone(), name, plan, turns, replies, draft, lease)?;
         let fork = Arc::new(fork);
         {
             let mut open = lock(&self.open);
@@ -110,6 +116,7 @@ impl Forks {
             }
             open.insert(id.clone(), fork.clone());
         }
+        fork.keep_turns();
         let (forks, live) = (self.clone(), fork.clone());
         tokio::spawn(async move {
             live.live().await;

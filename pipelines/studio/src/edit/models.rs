@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::shared_models::SharedModels;
 
-/// Where models are found, and where their replies are kept.
+/// Where models are found, and where their replies and unsaved turns are kept.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelPlace {
     /// The project.
@@ -25,6 +25,8 @@ pub(crate) struct ModelPlace {
     pub(crate) runs_dir: PathBuf,
     /// Folder of the replies.
     pub(crate) replies: PathBuf,
+    /// Folder of the turns that are not saved.
+    pub(crate) drafts: PathBuf,
 }
 
 /// The models that can continue an edit.
@@ -143,6 +145,7 @@ mod tests {
                 recipe: path,
                 runs_dir: folder.path().join("none"),
                 replies: folder.path().join("replies"),
+                drafts: folder.path().join("drafts"),
             };
             let shared = Arc::new(SharedModels::new(place.root.clone()));
             Models::new(place, shared)

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use pybench_agent::{Format, format_named};
 use pybench_attempts::input_files;
+use pybench_eval::run::EvalRecipe;
 use pybench_grade::{TrajectoryChecker, checker_in};
-use pybench_interpreter::{Interpreter, SessionSpec, Tier};
+use pybench_interpreter::{Interpreter, InterpreterChoice, SessionSpec, Tier};
 use pybench_run::{ContentStore, Filter, Recipe, RunError};
 use pybench_types::human_edit::Lineage;
 use pybench_types::task::Task;
@@ -14,10 +15,15 @@ use pybench_types::trajectory::{Trajectory, Turn};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::model_replies::ModelReplies;
+use super::subject::{SavePlace, Subject};
 use super::written::WrittenTurn;
 use crate::record::Record;
 use crate::review::name_problem;
 use crate::sources::Opened;
+
+/// Maximum number of turns that a person, or a model by order of the person, adds.
+pub(crate) const MAX_TURNS: u32 = 64;
 
 /// Filters that every edited trajectory must pass, whatever the recipe says: what is saved is verified.
 const REQUIRED: [Filter; 4] = [
@@ -26,6 +32,9 @@ const REQUIRED: [Filter; 4] = [
     Filter::Outputs,
     Filter::Check,
 ];
+
+/// Why edits of evaluations are not saved.
+const NOT_FOR_TRAINING: &str = "this attempt is part of an evaluation, whose tasks are held out from training, so the edit is checked and not saved";
 
 /// A request to edit a turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -40,6 +49,9 @@ pub(crate) struct ForkRequest {
     /// Turns that are run after the replay without waiting, for example those of an edit that was lost.
     #[serde(default)]
     pub(crate) turns: Vec<WrittenTurn>,
+    /// Whether, without `turns`, those are run that the studio has kept of this edit because they were not saved.
+    #[serde(default)]
+    pub(crate) resume: bool,
 }
 
 /// What is edited.
@@ -56,10 +68,12 @@ pub(crate) struct Plan {
     pub(crate) checker: Arc<dyn TrajectoryChecker>,
     pub(crate) filters: Vec<Filter>,
     pub(crate) store: ContentStore,
+    pub(crate) saved_in: SavePlace,
 }
 
 impl Plan {
-    /// Reads what a request names. `interpreter` makes or finds the interpreter of a tier.
+    /// Reads what a request names. `runs_dir` is as in [`Subject::find`]; `interpreter` makes or finds the interpreter of a
+    /// tier.
     ///
     /// # Errors
     /// [`RunError::BadInput`] if the turn cannot be edited; [`RunError::Environment`] if the interpreter cannot run.
@@ -67,14 +81,20 @@ impl Plan {
         opened: &Opened,
         record: Record,
         request: &ForkRequest,
-        interpreter: impl FnOnce(&Recipe) -> Result<Arc<dyn Interpreter>, RunError>,
+        runs_dir: &Path,
+        interpreter: impl FnOnce(&InterpreterChoice) -> Result<Arc<dyn Interpreter>, RunError>,
     ) -> Result<Self, RunError> {
-        let (folder, store) = (opened.run()?, opened.store());
-        let store = store.ok_or_else(|| RunError::Internal("a run without files".to_owned()))?;
         if let Some(problem) = name_problem("editor", &request.editor) {
             return Err(RunError::BadInput(problem));
         }
-        let (recorded, task, is_rejected) = editable(record)?;
+        let Subject {
+            recorded,
+            task,
+            is_rejected,
+            folder,
+            store,
+            saved_in,
+        } = Subject::find(opened, record, runs_dir)?;
         check_turn(&recorded, request.turn)?;
         let format = format_named(&recorded.format).ok_or_else(|| {
             let name = &recorded.format;
@@ -82,17 +102,17 @@ impl Plan {
                 "this version of pybench does not know the message format `{name}`"
             ))
         })?;
-        let recipe = recipe(folder)?;
+        let (choice, filters) = rules(&folder, saved_in == SavePlace::Nowhere)?;
         for file in &task.held_out {
             store.checked_path(&file.id)?;
         }
         let session = SessionSpec {
-            inputs: input_files(&task, store)?,
+            inputs: input_files(&task, &store)?,
             seed: recorded.seed,
-            limits: recipe.interpreter.limits.clone(),
+            limits: choice.limits.clone(),
             ..SessionSpec::default()
         };
-        let interpreter = interpreter(&recipe)?;
+        let interpreter = interpreter(&choice)?;
         Ok(Self {
             lineage: Lineage {
                 trajectory: recorded.id.clone(),
@@ -102,8 +122,9 @@ impl Plan {
                 authors: Vec::new(),
             },
             checker: checker_in(interpreter.clone(), store.clone())?,
-            filters: filters(&recipe),
-            store: store.clone(),
+            filters,
+            store,
+            saved_in,
             recorded,
             task,
             format,
@@ -118,40 +139,43 @@ impl Plan {
         self.lineage.turn as usize - 1
     }
 
-    /// The recorded turns from the edited one on, for the person to change or to send.
+    /// Name of the run that keeps what is saved, if it is not the one that is shown.
+    pub(crate) fn other_run(&self) -> Option<String> {
+        match &self.saved_in {
+            SavePlace::Run(folder) => Some(folder.file_name()?.to_string_lossy().into_owned()),
+            SavePlace::Source | SavePlace::Nowhere => None,
+        }
+    }
+
+    /// Why an edit cannot be saved; empty if it can.
+    pub(crate) fn unsaved(&self) -> &'static str {
+        match self.saved_in {
+            SavePlace::Nowhere => NOT_FOR_TRAINING,
+            SavePlace::Source | SavePlace::Run(_) => "",
+        }
+    }
+
+    /// These turns if an edit can begin with them, otherwise none: the reply of a model may be gone.
+    pub(crate) fn sendable(
+        &self,
+        turns: Vec<WrittenTurn>,
+        replies: &ModelReplies,
+    ) -> Vec<WrittenTurn> {
+        let is_sendable = |turn: &WrittenTurn| {
+            let sent = turn.clone().sent(&self.recorded, self.format, replies);
+            sent.is_ok()
+        };
+        match turns.iter().all(is_sendable) {
+            true => turns,
+            false => Vec::new(),
+        }
+    }
+
+    /// The recorded turns from the edited one on, for the person to change or to send, at most as many as can be sent.
     pub(crate) fn recorded_rest(&self) -> Vec<WrittenTurn> {
         let turns = self.recorded.turns.iter().enumerate().skip(self.kept());
         let written = |(at, turn): (usize, &Turn)| WrittenTurn::of(at + 1, turn, self.format);
-        turns.map(written).collect()
-    }
-}
-
-/// The trajectory and the task of a record that can be edited, and whether its verdict rejects it.
-fn editable(record: Record) -> Result<(Trajectory, Task, bool), RunError> {
-    let bad = |text: &str| Err(RunError::BadInput(text.to_owned()));
-    match record {
-        Record::Run {
-            trajectory,
-            task: Some(task),
-            verdict,
-        } => match trajectory.corrects {
-            None => Ok((
-                *trajectory,
-                *task,
-                verdict.is_some_and(|verdict| !verdict.accepted),
-            )),
-            Some(_) => bad(
-                "this trajectory continues another one, so its session cannot be restored from it alone; edit the \
-                 trajectory that it continues",
-            ),
-        },
-        Record::Run { task: None, .. } => {
-            bad("the task of this trajectory is not in the run, so its checks cannot run")
-        }
-        Record::Evaluation { .. } | Record::Dataset { .. } | Record::Log { .. } => bad(
-            "only trajectories of runs can be edited: evaluations and logs record what agents did, and rows of datasets have no \
-             journal that could keep the edit",
-        ),
+        turns.take(MAX_TURNS as usize).map(written).collect()
     }
 }
 
@@ -165,10 +189,21 @@ fn check_turn(recorded: &Trajectory, turn: u32) -> Result<(), RunError> {
     }
 }
 
-/// The recipe of the run, if cells of it may run here.
-fn recipe(folder: &Path) -> Result<Recipe, RunError> {
+/// The sandbox of a run or evaluation, if cells of it may run here, and the filters that an edit of it must pass.
+fn rules(folder: &Path, is_evaluation: bool) -> Result<(InterpreterChoice, Vec<Filter>), RunError> {
     let path = folder.join("recipe.toml");
-    let recipe = Recipe::load(&path, &[])?;
+    let (choice, own) = match is_evaluation {
+        true => (EvalRecipe::load(&path)?.interpreter, Vec::new()),
+        false => {
+            let recipe = Recipe::load(&path, &[])?;
+            (recipe.interpreter, recipe.grade.filters)
+        }
+    };
+    check_sandbox(&path, &choice)?;
+    Ok((choice, filters(&own)))
+}
+
+fn check_sandbox(path: &Path, choice: &InterpreterChoice) -> Result<(), RunError> {
     let refused = |key: &str, why: &str| {
         Err(RunError::BadInput(format!(
             "{}: `interpreter.{key}`: {why}, and the studio runs cells only in a sandbox without network and without \
@@ -176,7 +211,7 @@ fn recipe(folder: &Path) -> Result<Recipe, RunError> {
             path.display()
         )))
     };
-    match &recipe.interpreter {
+    match choice {
         choice if choice.tier == Tier::Unsandboxed => refused("tier", "the run has no sandbox"),
         choice if !choice.network.is_empty() => {
             refused("network", "the cells of the run could connect to hosts")
@@ -184,16 +219,15 @@ fn recipe(folder: &Path) -> Result<Recipe, RunError> {
         choice if choice.wheelhouse.is_some() => {
             refused("wheelhouse", "the cells of the run could read this folder")
         }
-        _ => Ok(recipe),
+        _ => Ok(()),
     }
 }
 
 /// The filters of the recipe and the required ones. Duplicates are among accepted trajectories, and no judge is asked.
-fn filters(recipe: &Recipe) -> Vec<Filter> {
-    let own = recipe.grade.filters.iter().copied();
+fn filters(own: &[Filter]) -> Vec<Filter> {
     let required = REQUIRED.into_iter();
-    let required = required.filter(|filter| !recipe.grade.filters.contains(filter));
-    required.chain(own).collect()
+    let required = required.filter(|filter| !own.contains(filter));
+    required.chain(own.iter().copied()).collect()
 }
 
 #[cfg(test)]
@@ -208,12 +242,9 @@ mod tests {
             let text =
                 format!("name = 't'\nteacher = {{ kind = 'expert' }}\n\n{rest}\n{interpreter}\n");
             std::fs::write(folder.path().join("recipe.toml"), text).unwrap();
-            recipe(folder.path())
+            rules(folder.path(), false)
         };
-        assert_eq!(
-            read("tier = 'bwrap'").unwrap().interpreter.tier,
-            Tier::Bwrap
-        );
+        assert_eq!(read("tier = 'bwrap'").unwrap().0.tier, Tier::Bwrap);
         for (interpreter, key) in [
             ("tier = 'unsandboxed'", "tier"),
             ("network = ['a.example:443']", "network"),

@@ -58,6 +58,7 @@ pub(crate) fn router() -> Router<Studio> {
         .route("/api/data/{name}/{number}/forks", post(begin))
         .route("/api/forks/{id}", get(view).delete(close))
         .route("/api/forks/{id}/turns", post(send))
+        .route("/api/forks/{id}/back", post(back))
         .route("/api/forks/{id}/continue", post(continue_by))
         .route("/api/forks/{id}/stop", post(stop))
         .route("/api/agents", get(agents))
@@ -128,6 +129,26 @@ async fn send(
     let Json(request) = request?;
     let fork = find(&forks, &id)?;
     fork.send(request.after, request.turns)?;
+    Ok(Json(fork.view()))
+}
+
+/// How far an edit goes back.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Back {
+    /// Number of turns that it keeps.
+    keep: usize,
+}
+
+/// Takes the last turns of an edit back.
+async fn back(
+    State(forks): State<Arc<Forks>>,
+    Path(id): Path<String>,
+    request: Result<Json<Back>, JsonRejection>,
+) -> Result<Json<ForkView>, ApiError> {
+    let Json(request) = request?;
+    let fork = find(&forks, &id)?;
+    fork.back(request.keep)?;
     Ok(Json(fork.view()))
 }
 

@@ -1,6 +1,7 @@
 //! Edits over a session that prints each cell and how many ran before it.
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use pybench_interpreter::{
 };
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
 use pybench_run::{ContentStore, ExitCode, Failure, Filter, Journal, Price, RunError};
+use pybench_show::TrajectorySource;
 use pybench_testing::endpoint::{Answer, Endpoint};
 use pybench_testing::task::task;
 use pybench_types::human_edit::{AuthorKind, HUMAN_EDITED, Lineage};
@@ -21,10 +23,12 @@ use pybench_types::trajectory::{End, Finding, Outcome, Role, Sampling, Trajector
 use serde_json::{Value, json};
 
 use super::continuation::{Continuation, ContinueRequest};
-use super::fork::{Fork, MAX_TURNS, Phase};
+use super::fork::{Fork, Phase};
 use super::forks::{Forks, MAX_FORKS};
 use super::models::ModelPlace;
-use super::plan::{ForkRequest, Plan};
+use super::plan::{ForkRequest, MAX_TURNS, Plan};
+use super::session::MAX_COPIES;
+use super::subject::{SavePlace, Subject};
 use super::written::WrittenTurn;
 use crate::saved_edits::{self, SaveRequest};
 use crate::shared_models::SharedModels;
@@ -33,16 +37,26 @@ use crate::sources::{Sources, What};
 const FORMAT: PybenchFormat = PybenchFormat;
 const LONG: Duration = Duration::from_secs(600);
 
-/// Starts sessions of [`Echo`] and counts those that are open.
+/// Starts sessions of [`Echo`] and counts those that are open, and the cells that they ran.
+#[derive(Clone)]
 struct Echoes {
     noise: &'static str,
+    can_fork: bool,
     open: Arc<AtomicUsize>,
+    cells: Arc<AtomicUsize>,
 }
 
 struct Echo {
     ran: usize,
-    noise: &'static str,
-    open: Arc<AtomicUsize>,
+    kind: Echoes,
+}
+
+impl Echo {
+    fn start(kind: &Echoes, ran: usize) -> Box<dyn Session> {
+        kind.open.fetch_add(1, Ordering::SeqCst);
+        let kind = kind.clone();
+        Box::new(Self { ran, kind })
+    }
 }
 
 fn observed(code: &str, ran: usize, noise: &str) -> Observation {
@@ -58,12 +72,7 @@ fn observed(code: &str, ran: usize, noise: &str) -> Observation {
 #[async_trait::async_trait]
 impl Interpreter for Echoes {
     async fn start(&self, _: SessionSpec) -> Result<Box<dyn Session>, InterpreterError> {
-        self.open.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(Echo {
-            ran: 0,
-            noise: self.noise,
-            open: self.open.clone(),
-        }))
+        Ok(Echo::start(self, 0))
     }
     fn environment(&self) -> &str {
         "e"
@@ -80,7 +89,14 @@ impl Session for Echo {
             tokio::time::sleep(LONG).await;
         }
         self.ran += 1;
-        Ok(observed(code, self.ran, self.noise))
+        self.kind.cells.fetch_add(1, Ordering::SeqCst);
+        Ok(observed(code, self.ran, self.kind.noise))
+    }
+    async fn fork(&mut self) -> Result<Box<dyn Session>, InterpreterError> {
+        match self.kind.can_fork {
+            true => Ok(Echo::start(&self.kind, self.ran)),
+            false => Err(InterpreterError::Fork("made for a test".to_owned())),
+        }
     }
     fn interrupt_handle(&self) -> InterruptHandle {
         InterruptHandle::new().0
@@ -95,7 +111,7 @@ impl Session for Echo {
 
 impl Drop for Echo {
     fn drop(&mut self) {
-        self.open.fetch_sub(1, Ordering::SeqCst);
+        self.kind.open.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -174,6 +190,7 @@ struct Bench {
     sources: Sources,
     forks: Arc<Forks>,
     open: Arc<AtomicUsize>,
+    cells: Arc<AtomicUsize>,
 }
 
 impl Bench {
@@ -192,17 +209,23 @@ impl Bench {
             recipe: folder.path().join("agents.toml"),
             runs_dir: folder.path().join("no-runs"),
             replies: folder.path().join("replies"),
+            drafts: folder.path().join("drafts"),
         };
         let models = Arc::new(SharedModels::new(place.root.clone()));
         Self {
             sources: Sources::new(what, folder.path().join("cache")),
             forks: Arc::new(Forks::with_lease(place, models, lease)),
             open: Arc::default(),
+            cells: Arc::default(),
             folder,
         }
     }
 
     fn plan(&self, turn: u32, noise: &'static str) -> Plan {
+        self.plan_in(turn, noise, true)
+    }
+
+    fn plan_in(&self, turn: u32, noise: &'static str, can_fork: bool) -> Plan {
         let store = ContentStore::open(&self.folder.path().join("runs/r/files")).unwrap();
         let recorded = recorded();
         Plan {
@@ -219,21 +242,34 @@ impl Bench {
             session: SessionSpec::default(),
             interpreter: Arc::new(Echoes {
                 noise,
+                can_fork,
                 open: self.open.clone(),
+                cells: self.cells.clone(),
             }),
             checker: Arc::new(WantsTwo),
             filters: vec![Filter::Format, Filter::Finished, Filter::Check],
             store,
+            saved_in: SavePlace::Source,
             recorded,
         }
     }
 
     fn begin(&self, plan: Plan, turns: Vec<WrittenTurn>) -> Result<Option<Arc<Fork>>, RunError> {
+        self.begin_or_resume(plan, turns, false)
+    }
+
+    fn begin_or_resume(
+        &self,
+        plan: Plan,
+        turns: Vec<WrittenTurn>,
+        resume: bool,
+    ) -> Result<Option<Arc<Fork>>, RunError> {
         let request = ForkRequest {
             trajectory: plan.recorded.id.to_string(),
             turn: plan.lineage.turn,
             editor: "ann".into(),
             turns,
+            resume,
         };
         self.forks.begin("r".into(), plan, request)
     }
@@ -368,6 +404,244 @@ async fn an_edited_turn_runs_in_the_restored_state_and_is_saved_when_the_checks_
             .unwrap()
             .contains("a 1")
     );
+}
+
+/// The text that the cell of a turn of the edit printed.
+fn printed(fork: &Fork, turn: usize) -> String {
+    let shown = serde_json::to_value(fork.view().turns).unwrap();
+    let text = &shown[turn]["cells"][0]["outputs"][0]["text"];
+    text.as_str().unwrap().to_owned()
+}
+
+/// Waits until the session was copied after this number of turns.
+async fn until_copied(fork: &Fork, turns: usize) {
+    for _ in 0..3000 {
+        if fork.view().copied.contains(&turns) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("never copied: {:?}", fork.view());
+}
+
+async fn run_turn(fork: &Fork, after: usize, code: &str) {
+    until(fork, Phase::Waiting).await;
+    until_copied(fork, after).await;
+    fork.send(after, vec![cell("I go on.", code)]).unwrap();
+    until(fork, Phase::Waiting).await;
+}
+
+#[tokio::test]
+async fn another_try_and_undo_run_no_cell_again() {
+    let bench = Bench::new(LONG);
+    let cells = || bench.cells.load(Ordering::SeqCst);
+    let fork = bench.begin(bench.plan(2, ""), Vec::new()).unwrap().unwrap();
+    run_turn(&fork, 0, "x").await;
+    run_turn(&fork, 1, "y").await;
+    until_copied(&fork, 2).await;
+    // One was replayed.
+    assert_eq!(cells(), 3);
+
+    // The last turn is undone, and the next one is another.
+    fork.back(1).unwrap();
+    assert_eq!(fork.view().written.len(), 1);
+    run_turn(&fork, 1, "z").await;
+    assert_eq!(
+        (printed(&fork, 0), printed(&fork, 1)),
+        ("x 2\n".to_owned(), "z 3\n".to_owned())
+    );
+    assert_eq!(cells(), 4);
+    // Everything is undone.
+    fork.back(0).unwrap();
+    run_turn(&fork, 0, "better").await;
+    assert_eq!(printed(&fork, 0), "better 2\n");
+    assert_eq!(cells(), 5);
+    // Also after a verdict.
+    fork.send(1, vec![answer("3")]).unwrap();
+    until(&fork, Phase::Checked).await;
+    fork.back(1).unwrap();
+    until(&fork, Phase::Waiting).await;
+    fork.send(1, vec![answer("2")]).unwrap();
+    until(&fork, Phase::Checked).await;
+    assert!(fork.view().verdict.unwrap().accepted);
+    assert_eq!(cells(), 5);
+    let ahead = fork.back(3).unwrap_err();
+    assert_eq!(ahead.exit_code(), ExitCode::Conflict);
+
+    bench.forks.close(&fork.id);
+    closed(&bench).await;
+}
+
+#[tokio::test]
+async fn the_copies_of_an_edit_are_bounded() {
+    let bench = Bench::new(LONG);
+    let fork = bench.begin(bench.plan(2, ""), Vec::new()).unwrap().unwrap();
+    for after in 0..5 {
+        run_turn(&fork, after, "x").await;
+    }
+    until_copied(&fork, 5).await;
+    assert_eq!(fork.view().copied, [0, 4, 5]);
+    assert_eq!(bench.open.load(Ordering::SeqCst), MAX_COPIES + 1);
+    // The turns that have no copy of their own run again from the first one.
+    let before = bench.cells.load(Ordering::SeqCst);
+    fork.back(3).unwrap();
+    until(&fork, Phase::Waiting).await;
+    assert_eq!(bench.cells.load(Ordering::SeqCst), before + 3);
+    assert_eq!(printed(&fork, 2), "x 4\n");
+}
+
+#[tokio::test]
+async fn where_a_session_cannot_be_copied_the_cells_run_again() {
+    let bench = Bench::new(LONG);
+    let plan = bench.plan_in(2, "", false);
+    let fork = bench.begin(plan, Vec::new()).unwrap().unwrap();
+    until(&fork, Phase::Waiting).await;
+    fork.send(0, vec![cell("I go on.", "x")]).unwrap();
+    until(&fork, Phase::Waiting).await;
+    fork.back(0).unwrap();
+    until(&fork, Phase::Waiting).await;
+    fork.send(0, vec![cell("I go on.", "y")]).unwrap();
+    until(&fork, Phase::Waiting).await;
+    assert_eq!(printed(&fork, 0), "y 2\n");
+    assert!(fork.view().copied.is_empty());
+    assert_eq!(bench.cells.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test]
+async fn turns_that_are_not_saved_are_there_when_the_page_is_loaded_again() {
+    let bench = Bench::new(LONG);
+    let again = || {
+        let fork = bench.begin_or_resume(bench.plan(2, ""), Vec::new(), true);
+        fork.unwrap().unwrap()
+    };
+    let fork = again();
+    run_turn(&fork, 0, "x").await;
+    run_turn(&fork, 1, "y").await;
+    bench.forks.close(&fork.id);
+    let fork = again();
+    until(&fork, Phase::Waiting).await;
+    assert_eq!(
+        (fork.view().written.len(), printed(&fork, 1)),
+        (2, "y 3\n".to_owned())
+    );
+    fork.back(1).unwrap();
+    bench.forks.close(&fork.id);
+    // Another turn is another edit.
+    let other = bench.begin_or_resume(bench.plan(1, ""), Vec::new(), true);
+    assert_eq!(other.unwrap().unwrap().view().written, []);
+    let fork = again();
+    assert_eq!(fork.view().written.len(), 1);
+    until(&fork, Phase::Waiting).await;
+    fork.send(1, vec![answer("2")]).unwrap();
+    until(&fork, Phase::Checked).await;
+    // What is saved is in the run.
+    bench.save(&fork, true, false).unwrap();
+    bench.forks.close(&fork.id);
+    assert_eq!(again().view().written, []);
+}
+
+/// The run of the bench, with its task.
+fn run_with_task(bench: &Bench) -> PathBuf {
+    let run = bench.folder.path().join("runs/r");
+    std::fs::write(run.join("tasks.jsonl"), json!(task()).to_string() + "\n").unwrap();
+    run.canonicalize().unwrap()
+}
+
+/// Finds what a row of a dataset in this folder needs.
+fn find_row(bench: &Bench, dataset: &Path, runs_dir: &Path) -> Result<Subject, RunError> {
+    std::fs::create_dir_all(dataset).unwrap();
+    let row = json!({"messages": [
+        {"role": "user", "content": "Count."}, {"role": "assistant", "content": "2"}]});
+    std::fs::write(dataset.join("train.jsonl"), row.to_string()).unwrap();
+    let source = TrajectorySource::Dataset(dataset.to_owned());
+    let what = What::One {
+        name: "d".into(),
+        source,
+    };
+    let sources = Sources::new(what, bench.folder.path().join("cache"));
+    let opened = sources.open("d").unwrap().unwrap();
+    let record = json!({"dataset": {
+        "location": "train.jsonl:1", "format": "pybench", "metadata": {"trajectory_id": recorded().id}, "kinds": [],
+        "files": [], "messages": []}});
+    Subject::find(&opened, serde_json::from_value(record).unwrap(), runs_dir)
+}
+
+#[test]
+fn a_row_is_edited_in_the_run_that_made_it() {
+    let bench = Bench::new(LONG);
+    let (folder, none) = (bench.folder.path(), bench.folder.path().join("none"));
+    let elsewhere = folder.join("elsewhere/d");
+    let problem = |found: Result<Subject, RunError>| text_of(found.err().unwrap());
+    let found = find_row(&bench, &elsewhere, &folder.join("runs"));
+    assert!(problem(found).contains("the task of this trajectory"));
+
+    let run = run_with_task(&bench);
+    let found = find_row(&bench, &run.join("dataset"), &none).unwrap();
+    assert_eq!(found.saved_in, SavePlace::Run(run));
+    assert_eq!(
+        (found.recorded.id, found.task.id),
+        (recorded().id, task().id)
+    );
+    let runs = folder.join("runs");
+    let found = find_row(&bench, &elsewhere, &runs).unwrap();
+    assert_eq!(found.saved_in, SavePlace::Run(runs.join("r")));
+    let found = find_row(&bench, &elsewhere, &none);
+    assert!(problem(found).contains("has the recorded trajectory of this row"));
+}
+
+#[test]
+fn an_attempt_at_a_task_of_a_library_is_edited_and_not_saved() {
+    let bench = Bench::new(LONG);
+    let evaluation = bench.folder.path().join("runs/e");
+    std::fs::create_dir_all(&evaluation).unwrap();
+    crate::evaluation::tests::write(&evaluation, &[("a", "1", Some(false))]);
+    let recipe = "name = 'e'\nlibrary = 'data/runs/r'\n[agents.a]\nkind = 'openai'\nmodel = 'm'\nbase_url = 'http://h/v1'\n";
+    std::fs::write(evaluation.join("recipe.toml"), recipe).unwrap();
+    let opened = bench.sources.open("e").unwrap().unwrap();
+    let find = || {
+        let attempt = json!({
+            "agent": "a", "suite": "library", "task": "7", "category": "chart", "seed": 0, "turns": 3, "max_turns": 10,
+            "outcome": {"outcome": "ran"}, "scores": {"strict": false}});
+        let record =
+            json!({"evaluation": {"attempt": attempt, "trajectory": recorded(), "problem": ""}});
+        Subject::find(
+            &opened,
+            serde_json::from_value(record).unwrap(),
+            Path::new("none"),
+        )
+    };
+    let problem = text_of(find().err().unwrap());
+    assert!(problem.contains("`library`"), "{problem}");
+    run_with_task(&bench);
+    let found = find().unwrap();
+    assert_eq!((found.task.id, found.is_rejected), (task().id, true));
+    assert_eq!(found.saved_in, SavePlace::Nowhere);
+}
+
+#[tokio::test]
+async fn an_edit_is_saved_in_the_run_of_its_row_or_not_at_all() {
+    let bench = Bench::new(LONG);
+    let run = bench.folder.path().join("runs/r");
+    for saved_in in [SavePlace::Nowhere, SavePlace::Run(run.clone())] {
+        let plan = Plan {
+            saved_in: saved_in.clone(),
+            ..bench.plan(3, "")
+        };
+        let fork = bench.begin(plan, vec![answer("2")]).unwrap().unwrap();
+        until(&fork, Phase::Checked).await;
+        let view = fork.view();
+        assert!(view.verdict.unwrap().accepted);
+        let saved = bench.save(&fork, true, false);
+        let edits = saved_edits::edits_of(&run, recorded().id.as_str()).unwrap();
+        if saved_in == SavePlace::Nowhere {
+            assert!(text_of(saved.unwrap_err()).contains(&view.unsaved));
+            assert!(view.unsaved.contains("evaluation") && edits.is_empty());
+        } else {
+            saved.unwrap();
+            assert_eq!((&*view.unsaved, view.saved_in.as_deref()), ("", Some("r")));
+            assert_eq!(edits.len(), 1);
+        }
+    }
 }
 
 #[tokio::test]

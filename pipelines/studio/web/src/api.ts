@@ -106,6 +106,8 @@ export const fork = (id: string) => call("GET /api/forks/{id}", { id });
 /** Sends turns; `after` is the number of turns that the person has seen. */
 export const sendTurns = (id: string, after: number, turns: WrittenTurn[]) =>
   call("POST /api/forks/{id}/turns", { id }, { body: { after, turns } });
+/** Takes the last turns of an edit back; `keep` is the number of turns that stay. */
+export const backFork = (id: string, keep: number) => call("POST /api/forks/{id}/back", { id }, { body: { keep } });
 /** The agents that can continue an edit. */
 export const agents = () => call("GET /api/agents", {});
 /** Lets a model write the next turns of an edit. */

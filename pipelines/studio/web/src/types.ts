@@ -232,6 +232,7 @@ export interface ForkRequest {
   turn: number;
   editor: string;
   turns: WrittenTurn[];
+  resume: boolean;
 }
 
 export interface ForkView {
@@ -245,11 +246,14 @@ export interface ForkView {
   turns: TurnView[];
   written: WrittenTurn[];
   authors: TurnAuthor[];
+  copied: number[];
   continuation: ContinuationView | null;
   recorded: WrittenTurn[];
   outputs: FileView[];
   verdict: Verdict | null;
   pairable: boolean;
+  unsaved: string;
+  saved_in: string | null;
   saved: EditInfo | null;
 }
 
@@ -618,6 +622,7 @@ export interface View {
   reviews: Review[];
   reviewable: boolean;
   editable: boolean;
+  edit_problem: string;
   edits: EditInfo[];
 }
 
@@ -660,11 +665,12 @@ export interface Routes {
   "GET /api/data/{name}/edits": { query: null; body: null; answer: EditInfo[] };
   "GET /api/data/{name}/preferences": { query: null; body: null; answer: null };
   "GET /api/data/{name}/{number}/edits/{id}": { query: null; body: null; answer: View };
-  "POST /api/data/{name}/{number}/forks": { query: null; body: { trajectory: string; turn: number; editor: string; turns?: ({ recorded?: number | null; model?: string | null; text?: string; cells?: string[] })[] }; answer: ForkView };
+  "POST /api/data/{name}/{number}/forks": { query: null; body: { trajectory: string; turn: number; editor: string; turns?: ({ recorded?: number | null; model?: string | null; text?: string; cells?: string[] })[]; resume?: boolean }; answer: ForkView };
   "GET /api/agents": { query: null; body: null; answer: AgentList };
   "GET /api/forks/{id}": { query: null; body: null; answer: ForkView };
   "DELETE /api/forks/{id}": { query: null; body: null; answer: unknown };
   "POST /api/forks/{id}/turns": { query: null; body: { after: number; turns: ({ recorded?: number | null; model?: string | null; text?: string; cells?: string[] })[] }; answer: ForkView };
+  "POST /api/forks/{id}/back": { query: null; body: { keep: number }; answer: ForkView };
   "POST /api/forks/{id}/continue": { query: null; body: { after: number; agent: string; turns: number; tokens: number; usd?: number | null }; answer: ForkView };
   "POST /api/forks/{id}/stop": { query: null; body: null; answer: ForkView };
   "POST /api/forks/{id}/save": { query: null; body: { repair: boolean; pair: boolean }; answer: ForkView };

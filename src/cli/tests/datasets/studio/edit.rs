@@ -116,6 +116,20 @@ impl Studio {
         answer
     }
 
+    /// Waits until the session of an edit was copied after this number of turns.
+    async fn fork_copied(&self, fork: &Value, turns: u64) {
+        let path = format!("/api/forks/{}", fork["id"].as_str().unwrap());
+        let since = Instant::now();
+        loop {
+            let view = self.json(&path).await;
+            if view["copied"].as_array().unwrap().contains(&json!(turns)) {
+                return;
+            }
+            assert!(since.elapsed() < Duration::from_secs(60), "{view:#}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     /// Waits until an edit has this phase.
     async fn fork_until(&self, fork: &Value, phase: &str) -> Value {
         let path = format!("/api/forks/{}", fork["id"].as_str().unwrap());
@@ -267,6 +281,18 @@ async fn an_edit_is_checked_saved_and_becomes_a_row_and_a_pair() {
     let address = format!("/api/forks/{}", fork["id"].as_str().unwrap());
     let mut view = studio.fork_until(&fork, "waiting").await;
     assert_eq!(view["recorded"][0]["text"], "I do not know.");
+
+    // Another try begins with the session that was copied, without what the first one did.
+    studio.fork_copied(&fork, 0).await;
+    let spoiled = "open('output/spoiled.txt', 'w').write('x')";
+    let turn = json!({"text": "I try.", "cells": [spoiled]});
+    let body = json!({"after": 0, "turns": [turn]});
+    studio.post(&format!("{address}/turns"), &body).await;
+    studio.fork_until(&fork, "waiting").await;
+    let back = json!({"keep": 0});
+    let answer = studio.post(&format!("{address}/back"), &back).await;
+    assert_eq!(answer["written"], json!([]));
+    studio.fork_until(&fork, "waiting").await;
     for (at, turn) in planted.solution.iter().enumerate() {
         let body = json!({"after": at, "turns": [written(turn)]});
         studio.post(&format!("{address}/turns"), &body).await;
@@ -506,6 +532,16 @@ async fn an_edit_goes_on_after_a_kill_in_its_middle() {
         .await;
     browser.wait(&has("waiting for your turn")).await;
     write_and_run(&browser, 2, &planted.solution[0]).await;
+    // The page is loaded again, and goes on with the turn that has run.
+    browser
+        .wait("!!document.querySelector('.draft[aria-label=\"Turn 3\"]')")
+        .await;
+    browser
+        .open(&format!("{}/edit/t/{}/2", studio.url, planted.number))
+        .await;
+    browser
+        .wait("document.querySelectorAll('.turn.edited').length === 1")
+        .await;
     run_cell(&browser, 3, "import time; time.sleep(60)").await;
     browser.wait(RUNNING).await;
     studio.child.kill().unwrap();
