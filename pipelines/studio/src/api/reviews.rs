@@ -9,7 +9,7 @@ use axum::routing::{get, put};
 use axum::{Json, Router};
 
 use crate::edit::routes::Studio;
-use crate::handlers::{ApiError, record, with_source};
+use crate::handlers::{ApiError, record, whole, with_source};
 use crate::review::{self, Review, ReviewSummary};
 use crate::sources::Sources;
 
@@ -28,10 +28,10 @@ async fn reviews(
     State(sources): State<Arc<Sources>>,
     Path(name): Path<String>,
 ) -> Result<Json<ReviewSummary>, ApiError> {
-    with_source(sources, name, |opened| {
+    with_source(sources, name.clone(), move |opened| {
         let reviews = review::read_all(opened.run()?)?;
         let ids: Vec<String> = reviews.iter().map(|one| one.trajectory.clone()).collect();
-        let tasks = opened.index.tasks_of(&ids)?;
+        let tasks = whole(opened, &name)?.tasks_of(&ids)?;
         Ok(Json(review::summary(&reviews, &tasks)))
     })
     .await

@@ -244,6 +244,11 @@ export interface ForkView {
   saved: EditInfo | null;
 }
 
+export interface IndexProgress {
+  rows: number;
+  problem: string;
+}
+
 export interface JudgeView {
   judge: string;
   passed: boolean | null;
@@ -318,6 +323,7 @@ export interface Page {
   total: number;
   rows: Row[];
   edited: number[];
+  indexing: IndexProgress | null;
 }
 
 export interface PairAgreement {
