@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 /// How long a new index is waited for, so that small ones are complete when they are shown for the first time.
-const MOMENT: Duration = Duration::from_secs(1);
+const MOMENT: Duration = Duration::from_millis(500);
 /// The same while it has fewer rows than a page, so that it is not shown empty, and small sources are never shown in part.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Rows of the largest page.
