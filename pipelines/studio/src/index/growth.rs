@@ -175,6 +175,7 @@ impl Growth {
     /// It could not be made.
     pub(super) fn wait(&self) -> Result<(), RunError> {
         let mut state = self.lock();
+        state.is_awaited = true;
         loop {
             if let Some(end) = &mut state.end {
                 return end.result();
