@@ -118,6 +118,7 @@ pub(crate) fn found<T>(
     // Before it is read, since it may be written in between.
     let progress = opened.index.progress();
     let parsed = number.parse::<u64>().map_err(|_| absent(number, None))?;
+    let progress = progress.filter(|progress| parsed > progress.rows);
     let found = read(parsed)?;
     found.ok_or_else(|| absent(number, progress))
 }

@@ -269,13 +269,13 @@ fn an_index_that_is_left_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let row = serde_json::json!({"messages": [{"role": "user", "content": "Count."}]});
     let path = folder.path().join("rows.jsonl");
-    std::fs::write(&path, format!("{row}\n").repeat(20_000)).unwrap();
+    std::fs::write(&path, format!("{row}\n").repeat(60_000)).unwrap();
     let source = TrajectorySource::open(&path, folder.path()).unwrap();
     let index = Index::begin(&folder.path().join("index.sqlite"), &source).unwrap();
     assert!(
         index
             .progress()
-            .is_some_and(|progress| progress.rows < 20_000)
+            .is_some_and(|progress| progress.rows < 60_000)
     );
     let growth = index.growth.clone();
     drop(index);
