@@ -797,3 +797,30 @@ async fn events_follow_the_agreement_of_two_people() {
     assert_eq!(summary["agreements"][0]["agree"], 0.0);
     assert_eq!(summary, studio.json("/api/data/x/reviews").await);
 }
+
+#[tokio::test]
+async fn what_is_not_indexed_yet_is_said_so() {
+    let studio = studio();
+    let path = studio.folder.path().join("d/train.jsonl");
+    let row = std::fs::read_to_string(&path).unwrap();
+    // So many that the first answer does not wait for all of them.
+    let count = 60_000_u64;
+    std::fs::write(&path, format!("{row}\n").repeat(count as usize)).unwrap();
+    let (status, _, text) = studio.get("/api/data/d").await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    let page: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(page["rows"][0]["number"], 1);
+    assert_eq!(page["indexing"]["problem"], "");
+    let rows = page["indexing"]["rows"].as_u64().unwrap();
+    assert!((1..count).contains(&rows), "{rows}");
+    assert_eq!(studio.get("/api/data/d/1").await.0, StatusCode::OK);
+    assert_eq!(studio.get("/api/data/d/0").await.0, StatusCode::NOT_FOUND);
+    for (path, expected) in [
+        (format!("/api/data/d/{count}"), "not indexed yet"),
+        ("/api/compare?a=d&b=d".to_owned(), "needs all of them"),
+    ] {
+        let (status, _, text) = studio.get(&path).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path}: {text}");
+        assert!(text.contains(expected), "{path}: {text}");
+    }
+}

@@ -253,6 +253,11 @@ export interface ForkView {
   saved: EditInfo | null;
 }
 
+export interface IndexProgress {
+  rows: number;
+  problem: string;
+}
+
 export interface JudgeView {
   judge: string;
   passed: boolean | null;
@@ -327,6 +332,7 @@ export interface Page {
   total: number;
   rows: Row[];
   edited: number[];
+  indexing: IndexProgress | null;
 }
 
 export interface PairAgreement {
