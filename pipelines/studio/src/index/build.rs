@@ -7,7 +7,7 @@ use pybench_show::TrajectorySource;
 use rusqlite::types::Value as SqlValue;
 use rusqlite::{Connection, params_from_iter};
 
-use super::schema::{COLUMNS, FACETS, TABLES, VERSION};
+use super::schema::{COLUMNS, FACETS, TABLES, VERSION, failed_checks, values_of};
 use super::{Facet, failed};
 use crate::evaluation::each_record;
 use crate::prices::Prices;
@@ -100,6 +100,7 @@ fn insert_row(
         &row.format,
         &row.verdict,
         &row.rejected_by,
+        &failed_checks(row),
         &row.upstream,
         &row.fixed,
         &row.strict,
@@ -150,7 +151,8 @@ fn finish(connection: &Connection) -> rusqlite::Result<()> {
 
 fn facet(connection: &Connection, column: &str) -> rusqlite::Result<Facet> {
     let mut statement = connection.prepare(&format!(
-        "SELECT \"{column}\", count(*) FROM row WHERE \"{column}\" <> '' GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {MAX_VALUES}"
+        "SELECT \"{column}\", count(*) FROM {} WHERE \"{column}\" <> '' GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {MAX_VALUES}",
+        values_of(column)
     ))?;
     let values = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(Facet {

@@ -424,6 +424,7 @@ export interface Row {
   format: string;
   verdict: string;
   rejected_by: string;
+  failed_checks: string[];
   upstream: string;
   fixed: string;
   strict: string;
