@@ -773,6 +773,26 @@ async fn events_follow_the_list_of_runs() {
 }
 
 #[tokio::test]
+async fn events_follow_a_training_run() {
+    let studio = evaluations();
+    let mut events = Events::follow(&studio, "/api/results/training/events").await;
+    assert_eq!(events.next().await, json!([]));
+    let folder = studio.folder.path().join("runs/trained");
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut text = String::new();
+    for step in [1, 2] {
+        text += &format!("{}\n", json!({"step": step, "loss": 0.5}));
+        std::fs::write(folder.join("metrics.jsonl"), &text).unwrap();
+        // An event may find the file half written.
+        let mut curves = events.next().await;
+        while curves[0]["steps"] != step {
+            curves = events.next().await;
+        }
+        assert_eq!(curves, studio.json("/api/results/training").await);
+    }
+}
+
+#[tokio::test]
 async fn events_follow_the_agreement_of_two_people() {
     let studio = evaluations();
     let bearer = format!("Bearer {}", studio.token.text());
