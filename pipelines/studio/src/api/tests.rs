@@ -365,6 +365,16 @@ async fn evaluations_are_listed_shown_and_compared() {
         (&failed["total"], &failed["rows"][0]["task"]),
         (&json!(1), &json!("s/2"))
     );
+    let by_check = studio
+        .json("/api/data/y?rejected_by=text%20output/a.txt")
+        .await;
+    assert_eq!(by_check["rows"][0], failed["rows"][0]);
+    let other = studio.json("/api/data/y?rejected_by=text").await;
+    assert_eq!(other["total"], 0);
+    assert_eq!(
+        failed["rows"][0]["failed_checks"],
+        json!(["text output/a.txt"])
+    );
     let view = studio.json("/api/data/y/2").await;
     let evaluation = &view["evaluation"];
     assert_eq!(
