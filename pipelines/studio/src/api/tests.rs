@@ -366,6 +366,16 @@ async fn evaluations_are_listed_shown_and_compared() {
         (&failed["total"], &failed["rows"][0]["task"]),
         (&json!(1), &json!("s/2"))
     );
+    let by_check = studio
+        .json("/api/data/y?rejected_by=text%20output/a.txt")
+        .await;
+    assert_eq!(by_check["rows"][0], failed["rows"][0]);
+    let other = studio.json("/api/data/y?rejected_by=text").await;
+    assert_eq!(other["total"], 0);
+    assert_eq!(
+        failed["rows"][0]["failed_checks"],
+        json!(["text output/a.txt"])
+    );
     let view = studio.json("/api/data/y/2").await;
     let evaluation = &view["evaluation"];
     assert_eq!(
@@ -771,6 +781,26 @@ async fn events_follow_the_list_of_runs() {
         list = events.next().await;
     }
     assert_eq!(names(&list), ["added", "x", "y"]);
+}
+
+#[tokio::test]
+async fn events_follow_a_training_run() {
+    let studio = evaluations();
+    let mut events = Events::follow(&studio, "/api/results/training/events").await;
+    assert_eq!(events.next().await, json!([]));
+    let folder = studio.folder.path().join("runs/trained");
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut text = String::new();
+    for step in [1, 2] {
+        text += &format!("{}\n", json!({"step": step, "loss": 0.5}));
+        std::fs::write(folder.join("metrics.jsonl"), &text).unwrap();
+        // An event may find the file half written.
+        let mut curves = events.next().await;
+        while curves[0]["steps"] != step {
+            curves = events.next().await;
+        }
+        assert_eq!(curves, studio.json("/api/results/training").await);
+    }
 }
 
 #[tokio::test]

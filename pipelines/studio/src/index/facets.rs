@@ -1,12 +1,13 @@
 //! The values that filters offer: counted while an index grows, and from its columns once it is complete.
 
 use std::collections::HashMap;
+use std::slice::from_ref;
 
 use rusqlite::Connection;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::schema::FACETS;
+use super::schema::{FACETS, values_of};
 use crate::row::Row;
 
 /// Maximum number of values of a facet.
@@ -27,11 +28,13 @@ pub(super) struct FacetCounts([HashMap<String, u64>; FACETS.len()]);
 
 impl FacetCounts {
     pub(super) fn add(&mut self, row: &Row) {
-        for (counts, value) in self.0.iter_mut().zip(values(row)) {
-            if let Some(count) = counts.get_mut(value) {
-                *count += 1;
-            } else if !value.is_empty() && counts.len() < MAX_COUNTED {
-                counts.insert(value.clone(), 1);
+        for (counts, values) in self.0.iter_mut().zip(values(row)) {
+            for value in values {
+                if let Some(count) = counts.get_mut(value) {
+                    *count += 1;
+                } else if !value.is_empty() && counts.len() < MAX_COUNTED {
+                    counts.insert(value.clone(), 1);
+                }
             }
         }
     }
@@ -58,22 +61,22 @@ impl FacetCounts {
 }
 
 /// The values of a row, in the order of [`FACETS`].
-fn values(row: &Row) -> [&String; FACETS.len()] {
+fn values(row: &Row) -> [&[String]; FACETS.len()] {
     [
-        &row.verdict,
-        &row.rejected_by,
-        &row.upstream,
-        &row.fixed,
-        &row.strict,
-        &row.category,
-        &row.keyword,
-        &row.origin,
-        &row.kinds,
-        &row.language,
-        &row.teacher,
-        &row.format,
-        &row.end,
-        &row.error,
+        from_ref(&row.verdict),
+        &row.failed_checks,
+        from_ref(&row.upstream),
+        from_ref(&row.fixed),
+        from_ref(&row.strict),
+        from_ref(&row.category),
+        from_ref(&row.keyword),
+        from_ref(&row.origin),
+        from_ref(&row.kinds),
+        from_ref(&row.language),
+        from_ref(&row.teacher),
+        from_ref(&row.format),
+        from_ref(&row.end),
+        from_ref(&row.error),
     ]
 }
 
@@ -87,7 +90,8 @@ pub(super) fn read_all(connection: &Connection) -> rusqlite::Result<Vec<Facet>> 
 
 fn read(connection: &Connection, column: &str) -> rusqlite::Result<Facet> {
     let mut statement = connection.prepare(&format!(
-        "SELECT \"{column}\", count(*) FROM row WHERE \"{column}\" <> '' GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {MAX_VALUES}"
+        "SELECT \"{column}\", count(*) FROM {} WHERE \"{column}\" <> '' GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {MAX_VALUES}",
+        values_of(column)
     ))?;
     let values = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(Facet {

@@ -81,7 +81,8 @@ export const statusEvents = (name: string) => at("GET /api/data/{name}/events", 
 export const recipe = (name: string, beside: string) =>
   call("GET /api/data/{name}/recipe", { name }, { query: beside ? { beside } : {} });
 export const results = () => call("GET /api/results", {});
-export const trainingRuns = () => call("GET /api/results/training", {});
+/** Where the server sends the learning curves whenever they have grown. */
+export const trainingEvents = at("GET /api/results/training/events", {});
 export const statistics = (name: string) => call("GET /api/data/{name}/statistics", { name });
 export const facets = (name: string) => call("GET /api/data/{name}/facets", { name });
 export const page = (name: string, query: URLSearchParams) => call("GET /api/data/{name}", { name }, { query });
