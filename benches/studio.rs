@@ -12,14 +12,13 @@ mod tasks;
 mod webdriver;
 
 use std::error::Error;
-use std::path::PathBuf;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use pybench_interpreter::default_cache_dir;
 
 use content::Content;
-use servers::Server;
+use servers::{FirstStart, Server};
 use tasks::{Measured, Medians, Page};
 use webdriver::Browser;
 
@@ -63,30 +62,33 @@ async fn main() -> Result<()> {
 
     // The index has a copy of the rows, for which a temporary folder in memory may be too small.
     let cache = tempfile::tempdir_in(&place)?;
-    let since = Instant::now();
-    drop(Server::ours(&content.rows, cache.path())?);
-    let indexed = since.elapsed();
-    println!(
-        "| rows: first start, with the index | {:.1} s | | |",
-        indexed.as_secs_f64()
-    );
+    first_start("rows", &content.rows, cache.path(), args.rows).await?;
     let ours = Server::ours(&content.rows, cache.path())?;
     let theirs = Server::inspect(&python, &content.rows_log, cache.path()).await?;
     let pages = [ours.rows_page(args.rows), theirs.rows_page(args.rows)];
     compare("rows", &pages, args.times).await;
     drop((ours, theirs));
 
-    let since = Instant::now();
-    drop(Server::ours(&content.long, cache.path())?);
-    let indexed = since.elapsed();
-    println!(
-        "| events: first start, with the index | {:.1} s | | |",
-        indexed.as_secs_f64()
-    );
+    first_start("events", &content.long, cache.path(), 1).await?;
     let ours = Server::ours(&content.long, cache.path())?;
     let theirs = Server::inspect(&python, &content.long_log, cache.path()).await?;
     let pages = [ours.long_page(args.events), theirs.long_page(args.events)];
     compare("events", &pages, args.times).await;
+    Ok(())
+}
+
+/// Starts the studio without an index, and prints a line for the first rows and one for the index.
+async fn first_start(what: &str, dataset: &Path, cache: &Path, rows: u64) -> Result<()> {
+    let start = FirstStart::measure(dataset, cache, rows).await?;
+    for (until, time) in [
+        ("until the first page of rows", start.rows),
+        ("with the index", start.index),
+    ] {
+        println!(
+            "| {what}: first start, {until} | {:.1} s | | |",
+            time.as_secs_f64()
+        );
+    }
     Ok(())
 }
 

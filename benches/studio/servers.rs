@@ -6,11 +6,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::Result;
 use crate::tasks::Page;
 
 /// Time limit for the start of `inspect view`.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Time between two questions how far an index is.
+const PERIOD: Duration = Duration::from_millis(100);
+/// Rows of a page of the list.
+const PAGE_ROWS: u64 = 100;
 
 /// A server that ends when it is dropped.
 pub(crate) struct Server {
@@ -60,7 +66,7 @@ fn name(path: &Path) -> String {
 }
 
 impl Server {
-    /// The studio of a dataset, which answers when its index is made.
+    /// The studio of a dataset, which answers as soon as it has some rows.
     pub(crate) fn ours(dataset: &Path, cache: &Path) -> Result<Self> {
         let mut command = Command::new(program()?);
         command
@@ -137,5 +143,51 @@ impl Server {
             ),
         };
         Page::long(&self.link, &address, self.is_ours, events)
+    }
+}
+
+/// How long the studio takes when it opens a dataset for the first time.
+pub(crate) struct FirstStart {
+    /// Until a page of rows is there.
+    pub(crate) rows: Duration,
+    /// Until all rows are indexed.
+    pub(crate) index: Duration,
+}
+
+impl FirstStart {
+    /// Starts the studio of a dataset of so many rows, and ends it when all are indexed.
+    pub(crate) async fn measure(dataset: &Path, cache: &Path, rows: u64) -> Result<Self> {
+        let since = Instant::now();
+        let server = Server::ours(dataset, cache)?;
+        let (_, token) = server
+            .link
+            .split_once("token=")
+            .ok_or("the link of the studio has no token")?;
+        let address = format!(
+            "{}/api/data/{}?count={PAGE_ROWS}",
+            server.address, server.name
+        );
+        let http = reqwest::Client::new();
+        let mut first = None;
+        loop {
+            let answer = http.get(&address).bearer_auth(token).send().await?;
+            let answer = answer.error_for_status()?.bytes().await?;
+            let page: Value = serde_json::from_slice(&answer)?;
+            let shown = page["rows"].as_array().map_or(0, Vec::len) as u64;
+            if first.is_none() && shown >= rows.min(PAGE_ROWS) {
+                first = Some(since.elapsed());
+            }
+            match (&page["indexing"], first) {
+                (Value::Null, Some(rows)) => {
+                    let index = since.elapsed();
+                    return Ok(Self { rows, index });
+                }
+                (Value::Null, None) => return Err(format!("only {shown} rows are there").into()),
+                (indexing, _) if indexing["problem"] != "" => {
+                    return Err(format!("the rows cannot be indexed: {indexing}").into());
+                }
+                _ => tokio::time::sleep(PERIOD).await,
+            }
+        }
     }
 }

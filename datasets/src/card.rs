@@ -351,6 +351,10 @@ fn columns() -> String {
             "model that wrote the replies; sampling parameters; random seed of the session",
         ),
         (
+            "provenance",
+            "`human-edited` if a person edited the trajectory, whose checks passed; null in other rows",
+        ),
+        (
             "environment, interpreter",
             "digest of the Python environment; limits of its sessions, as JSON",
         ),

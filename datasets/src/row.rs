@@ -74,6 +74,9 @@ pub struct Row {
     /// The model that wrote the replies with the weight 0, which the teacher corrects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub student: Option<String>,
+    /// [`HUMAN_EDITED`](pybench_types::human_edit::HUMAN_EDITED) if a person edited the trajectory. Others have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provenance: Option<String>,
     pub sampling: Sampling,
     /// Sample number, from 0.
     pub sample: u32,
@@ -275,6 +278,7 @@ impl Row {
                 .corrects
                 .as_ref()
                 .map(|corrects| teacher_label(&corrects.student).to_owned()),
+            provenance: None,
             sampling: trajectory.sampling.clone(),
             sample: trajectory.sample,
             seed: trajectory.seed,

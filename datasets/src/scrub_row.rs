@@ -30,6 +30,7 @@ impl Scrubber {
         ] {
             clean(text);
         }
+        row.provenance.iter_mut().for_each(&mut clean);
         row.task_license.iter_mut().for_each(&mut clean);
         row.task_source.iter_mut().for_each(&mut clean);
         for file in &mut row.files {

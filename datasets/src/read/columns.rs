@@ -42,6 +42,7 @@ fn check_fields(expected: &Fields, actual: &Fields, prefix: &str) -> Read<()> {
             "files.derived_from",
             "messages.weight",
             "student",
+            "provenance",
             "task_license",
             "task_source",
         ];
@@ -331,6 +332,7 @@ fn row(columns: &Columns<'_>, at: usize) -> Read<Row> {
         files: columns.items("files", at, file)?,
         teacher: columns.text("teacher", at)?.to_owned(),
         student: columns.optional_text("student", at),
+        provenance: columns.optional_text("provenance", at),
         sampling: Sampling {
             temperature: sampling.float("temperature", at)?,
             top_p: sampling.float("top_p", at)?,

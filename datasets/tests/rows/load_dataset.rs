@@ -81,6 +81,7 @@ fn expected(row: &Row, held_out: bool, unseen: &str) -> Value {
         "files": files.collect::<Vec<_>>(),
         "teacher": row.teacher,
         "student": row.student,
+        "provenance": row.provenance,
         "sampling": {
             "temperature": sampling.temperature, "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens, "sample": row.sample,
@@ -124,6 +125,7 @@ fn load_dataset_returns_the_rows() {
     let mut rows = common::rows(120);
     for row in rows.iter_mut().step_by(3) {
         context(row);
+        row.provenance = Some("human-edited".to_owned());
     }
     let split = SplitSettings {
         test_fraction: 0.2,

@@ -328,6 +328,28 @@ fn messages_with(path: &Path, weights: Option<ArrayRef>) -> (Field, ArrayRef) {
 }
 
 #[test]
+fn provenance_is_part_of_the_hash_and_optional() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rows = common::rows(2);
+    let digest = row_hashes::row_digest(&rows[0]);
+    rows[0].provenance = Some("human-edited".to_owned());
+    assert_ne!(row_hashes::row_digest(&rows[0]), digest);
+    let path = shard(folder.path(), &rows);
+    let read_all = |path: &Path| read::rows(path).unwrap().collect::<Result<Vec<_>, _>>();
+    let found = read_all(&path).unwrap();
+    let provenances = [0, 1].map(|at: usize| found[at].provenance.as_deref());
+    assert_eq!(provenances, [Some("human-edited"), None]);
+    assert_eq!(row_hashes::problems(&found[0]), Vec::<String>::new());
+    // Older shards lack the column, and their rows keep their hashes.
+    let to = folder.path().join("older.parquet");
+    with_column(&path, &to, "provenance", None);
+    let old = read_all(&to).unwrap();
+    assert_eq!(old[1].provenance, None);
+    assert_eq!(row_hashes::problems(&old[1]), Vec::<String>::new());
+    assert_eq!(row_hashes::problems(&old[0]).len(), 1);
+}
+
+#[test]
 fn weights_of_messages_are_optional_and_checked() {
     let folder = tempfile::tempdir().unwrap();
     let mut rows = common::rows(2);

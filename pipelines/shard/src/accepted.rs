@@ -17,7 +17,7 @@ use pybench_profile::PictureIndex;
 use pybench_run::artifacts::{ItemReader, TASKS, TRAJECTORIES, VERDICTS};
 use pybench_run::{Recipe, RunError, RunFolder, human_edits};
 use pybench_types::held_out::{HeldOutRule, Unseen};
-use pybench_types::human_edit::HumanEdit;
+use pybench_types::human_edit::{HUMAN_EDITED, HumanEdit};
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Trajectory, Turn, Verdict};
@@ -61,6 +61,16 @@ enum RowRecord {
     Graded { trajectory: u32, verdict: u32 },
     /// Among the edits of people.
     Edited(u32),
+}
+
+impl RowRecord {
+    /// The value of the column `provenance`.
+    fn provenance(self) -> Option<&'static str> {
+        match self {
+            Self::Graded { .. } => None,
+            Self::Edited(_) => Some(HUMAN_EDITED),
+        }
+    }
 }
 
 /// What the dataset card says of the run.
@@ -317,6 +327,7 @@ impl AcceptedRows {
         let (trajectory, verdict) = self.graded(row)?;
         let mut made = Row::new(&task, &trajectory, &verdict);
         made.attempts = self.attempts[row.task as usize];
+        made.provenance = row.record.provenance().map(str::to_owned);
         let unseen = self.held_out.of_task(&task);
         made.unseen = unseen.map_or("", Unseen::name).to_owned();
         self.check_inputs(&task)?;

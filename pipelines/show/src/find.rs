@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use pybench_datasets::inspect_log::{self, LogHead, LogSample};
 use pybench_datasets::samples::{self, ReadError, Sample};
-use pybench_run::artifacts::{TASKS, VERDICTS, stage};
+use pybench_run::artifacts::{Index, TASKS, VERDICTS, stage};
 use pybench_run::project::find_run;
 use pybench_run::run_selection::stage_command;
 use pybench_run::{ContentStore, Journal, RunError};
@@ -174,28 +174,58 @@ fn stopping(
     }
 }
 
+/// The verdicts of a run, by trajectory.
+enum Verdicts {
+    /// Read on demand.
+    Artifact(Index<Verdict>),
+    /// Those that the journal has before `grade` has written the artifact.
+    Journal(HashMap<Digest, Verdict>),
+}
+
+impl Verdicts {
+    fn read(folder: &Path, journal: &Journal) -> Result<Self, RunError> {
+        if VERDICTS.exists(folder) {
+            let index = VERDICTS.index(folder, |verdict| Ok(verdict.trajectory.to_string()))?;
+            if !index.is_empty() {
+                return Ok(Self::Artifact(index));
+            }
+        }
+        let mut verdicts = HashMap::new();
+        journal.each_output(stage::GRADE, |_, verdict: Verdict| {
+            verdicts.insert(verdict.trajectory.clone(), verdict);
+            Ok(())
+        })?;
+        Ok(Self::Journal(verdicts))
+    }
+
+    fn of(&self, trajectory: &Digest) -> Result<Option<Verdict>, RunError> {
+        match self {
+            Self::Artifact(verdicts) => verdicts.get(trajectory.as_str()),
+            Self::Journal(verdicts) => Ok(verdicts.get(trajectory).cloned()),
+        }
+    }
+}
+
 /// Calls `visit` with every trajectory of a run, in item order.
 fn each_of_run(
     folder: &Path,
     visit: &mut dyn FnMut(TrajectoryRecord) -> Result<(), RunError>,
 ) -> Result<(), RunError> {
     let journal = Journal::read_run(folder)?;
-    let tasks = TASKS.read_or_none(folder)?;
-    let mut verdicts = VERDICTS.read_or_none(folder)?;
-    if verdicts.is_empty() {
-        verdicts = journal.outputs(stage::GRADE)?;
-    }
-    let tasks: HashMap<Digest, Task> = tasks.into_iter().map(|t| (t.id.clone(), t)).collect();
-    let verdicts: HashMap<Digest, Verdict> = verdicts
-        .into_iter()
-        .map(|v| (v.trajectory.clone(), v))
-        .collect();
+    let has_tasks = TASKS.exists(folder);
+    let tasks = has_tasks.then(|| TASKS.index(folder, |task| Ok(task.id.to_string())));
+    let tasks = tasks.transpose()?;
+    let verdicts = Verdicts::read(folder, &journal)?;
     let mut empty = true;
     journal.each_output(stage::ROLLOUT, |_, trajectory: Trajectory| {
         empty = false;
+        let task = match &tasks {
+            Some(tasks) => tasks.get(trajectory.task.as_str())?,
+            None => None,
+        };
         visit(TrajectoryRecord::Trajectory {
-            task: tasks.get(&trajectory.task).cloned().map(Box::new),
-            verdict: verdicts.get(&trajectory.id).cloned(),
+            task: task.map(Box::new),
+            verdict: verdicts.of(&trajectory.id)?,
             trajectory: Box::new(trajectory),
         })
     })?;

@@ -11,6 +11,7 @@ use pybench_run::RunError;
 use pybench_show::TrajectorySource;
 use serde_json::json;
 
+use crate::index::{Index, IndexProgress};
 use crate::row::Row;
 use crate::sources::{Opened, Sources};
 
@@ -81,17 +82,63 @@ pub(crate) async fn with_source<T: Send + 'static>(
     .await
 }
 
-/// The trajectory with this number: its line in the list, and everything that is recorded of it, as JSON.
-pub(crate) fn record(opened: &Opened, number: &str) -> Result<(Row, String), ApiError> {
-    let found = match number.parse() {
-        Ok(number) => opened.index.record(number)?,
-        Err(_) => None,
-    };
-    found.ok_or_else(|| no_trajectory(number))
+/// The index of a source with all of its trajectories.
+///
+/// # Errors
+/// 503 while it is being made; 400 if the source cannot be read to its end.
+pub(crate) fn whole<'a>(opened: &'a Opened, name: &str) -> Result<&'a Index, ApiError> {
+    match opened.index.progress() {
+        None => Ok(&opened.index),
+        Some(IndexProgress { rows, problem }) if problem.is_empty() => Err(not_indexed(format!(
+            "`{name}` is being indexed: {rows} trajectories so far, and this needs all of them"
+        ))),
+        Some(IndexProgress { rows, problem }) => Err(ApiError(
+            StatusCode::BAD_REQUEST,
+            format!(
+                "only the first {rows} trajectories of `{name}` can be read, and this needs all of them: {problem}"
+            ),
+        )),
+    }
 }
 
-pub(crate) fn no_trajectory(number: &str) -> ApiError {
-    not_found(format!("there is no trajectory `{number}`"))
+/// The trajectory with this number: its line in the list, and everything that is recorded of it, as JSON.
+pub(crate) fn record(opened: &Opened, number: &str) -> Result<(Row, String), ApiError> {
+    found(opened, number, |number| opened.index.record(number))
+}
+
+/// What `read` finds for the trajectory with this number.
+///
+/// # Errors
+/// 503 if it is not indexed yet; 404 if there is no such number.
+pub(crate) fn found<T>(
+    opened: &Opened,
+    number: &str,
+    read: impl FnOnce(u64) -> Result<Option<T>, RunError>,
+) -> Result<T, ApiError> {
+    // Before it is read, since it may be written in between.
+    let progress = opened.index.progress();
+    let parsed = number.parse::<u64>().map_err(|_| absent(number, None))?;
+    let progress = progress.filter(|progress| parsed > progress.rows);
+    let found = read(parsed)?;
+    found.ok_or_else(|| absent(number, progress))
+}
+
+/// Why a number has no trajectory in an index that is so far.
+fn absent(number: &str, progress: Option<IndexProgress>) -> ApiError {
+    match progress {
+        None => not_found(format!("there is no trajectory `{number}`")),
+        Some(IndexProgress { rows, problem }) if problem.is_empty() => not_indexed(format!(
+            "trajectory {number} is not indexed yet: {rows} are so far"
+        )),
+        Some(IndexProgress { rows, problem }) => not_found(format!(
+            "trajectory {number} cannot be shown, only the first {rows}: {problem}"
+        )),
+    }
+}
+
+/// The answer may be there when the index has grown.
+fn not_indexed(what: String) -> ApiError {
+    ApiError(StatusCode::SERVICE_UNAVAILABLE, what)
 }
 
 /// The folder of the run with this name.
@@ -103,5 +150,29 @@ pub(crate) fn run_folder(sources: &Sources, name: &str) -> Result<PathBuf, ApiEr
             Err(ApiError(StatusCode::BAD_REQUEST, text))
         }
         None => Err(not_found(format!("there is no run `{name}` here"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_missing_for_good_only_if_it_will_not_be_indexed() {
+        let of = |progress: Option<(u64, &str)>| {
+            let progress = progress.map(|(rows, problem)| IndexProgress {
+                rows,
+                problem: problem.to_owned(),
+            });
+            let ApiError(status, text) = absent("9", progress);
+            (status, text)
+        };
+        let (status, text) = of(Some((4, "")));
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("not indexed yet: 4"), "{text}");
+        let (status, text) = of(Some((4, "line 5: not JSON")));
+        assert_eq!(status, StatusCode::NOT_FOUND);
+        assert!(text.contains("first 4: line 5"), "{text}");
+        assert_eq!(of(None).0, StatusCode::NOT_FOUND);
     }
 }

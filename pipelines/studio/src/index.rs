@@ -3,10 +3,15 @@
 //! The file is in the cache; it is made again when the source has changed. It holds what the list shows in columns,
 //! each record as JSON, and an index of the words of users, models and interpreter. The turns of long trajectories are rows
 //! of their own, so that a page of them is read without the others.
+//!
+//! A thread makes it, in a file of its own that is renamed when it is complete. What it has written can be read meanwhile.
 
 mod build;
+mod facets;
+mod growth;
 mod outcomes;
 mod page;
+mod prepare;
 mod query;
 mod schema;
 #[cfg(test)]
@@ -14,59 +19,133 @@ mod tests;
 mod trajectory;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use pybench_run::RunError;
 use pybench_show::TrajectorySource;
 use rusqlite::{Connection, OpenFlags};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
+pub(crate) use self::facets::Facet;
+use self::growth::Growth;
+pub(crate) use self::growth::IndexProgress;
 pub(crate) use self::outcomes::TaskOutcome;
 pub(crate) use self::page::Page;
 pub(crate) use self::query::ListQuery;
 use self::schema::VERSION;
 
-/// How often each value of a column occurs, the most frequent first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Facet {
-    pub(crate) column: String,
-    pub(crate) values: Vec<(String, u64)>,
-}
+/// How the name of an index that is not complete ends.
+pub(crate) const UNFINISHED: &str = ".part";
+/// How long a request waits for a transaction of the thread that makes the index.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The trajectories of one source.
 pub(crate) struct Index {
     path: PathBuf,
+    /// Where it is until it is complete.
+    unfinished: PathBuf,
     connection: Mutex<Connection>,
+    growth: Arc<Growth>,
+}
+
+impl Drop for Index {
+    /// The thread that makes it ends at its next step.
+    fn drop(&mut self) {
+        if self.growth.abandon() {
+            let _ = std::fs::remove_file(&self.unfinished);
+        }
+    }
+}
+
+/// Ends an index whose thread panics.
+struct EndGuard<'a>(&'a Growth);
+
+impl Drop for EndGuard<'_> {
+    fn drop(&mut self) {
+        let text = "the thread that makes the index failed";
+        self.0.end(Err(RunError::Internal(text.to_owned())));
+    }
 }
 
 impl Index {
-    /// Opens the index at `path`, which is made from `source` if it is missing, damaged or of another version.
+    /// Opens the index at `path`. If it is missing, damaged or of another version, a thread begins to make it from `source`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn begin(path: &Path, source: &TrajectorySource) -> Result<Self, RunError> {
+        let failed = |error: rusqlite::Error| failed(path, &error);
+        // Another studio may make the same index.
+        let unfinished = path.with_extension(format!("{:016x}{UNFINISHED}", rand::random::<u64>()));
+        if let Some(connection) = existing(path) {
+            return Ok(Self::new(path, unfinished, connection, Growth::complete()));
+        }
+        let created =
+            build::create(&unfinished).and_then(|writer| Ok((writer, open(&unfinished)?)));
+        if created.is_err() {
+            let _ = std::fs::remove_file(&unfinished);
+        }
+        let (writer, reader) = created.map_err(failed)?;
+        let index = Self::new(path, unfinished, reader, Growth::new());
+        let (path, unfinished) = (index.path.clone(), index.unfinished.clone());
+        let (source, growth) = (source.clone(), index.growth.clone());
+        let work = move || {
+            let _guard = EndGuard(&growth);
+            let made = build::write(writer, &source, &growth, &unfinished, &path);
+            if made.is_err() {
+                // Those that read it have it open.
+                let _ = std::fs::remove_file(&unfinished);
+            }
+            growth.end(made);
+        };
+        let thread = thread::Builder::new().name("studio-index".to_owned());
+        thread
+            .spawn(work)
+            .map_err(RunError::io("starting a thread"))?;
+        Ok(index)
+    }
+
+    /// As [`Index::begin`], complete.
+    #[cfg(test)]
+    pub(crate) fn open(path: &Path, source: &TrajectorySource) -> Result<Self, RunError> {
+        let index = Self::begin(path, source)?;
+        index.wait()?;
+        Ok(index)
+    }
+
+    fn new(path: &Path, unfinished: PathBuf, connection: Connection, growth: Growth) -> Self {
+        Self {
+            path: path.to_owned(),
+            unfinished,
+            connection: Mutex::new(connection),
+            growth: Arc::new(growth),
+        }
+    }
+
+    /// How far the index is; `None` once it is complete.
+    pub(crate) fn progress(&self) -> Option<IndexProgress> {
+        self.growth.progress()
+    }
+
+    /// How long ago the index was made, as far as that was possible, and how long it took; `None` while it is being made.
+    pub(crate) fn age(&self) -> Option<(Duration, Duration)> {
+        self.growth.age()
+    }
+
+    /// Waits a moment for the index to be complete, and some seconds for a page of rows.
     ///
     /// # Errors
     /// The source cannot be read; the file cannot be written.
-    pub(crate) fn open(path: &Path, source: &TrajectorySource) -> Result<Self, RunError> {
-        if let Some(connection) = existing(path) {
-            return Ok(Self::new(path, connection));
-        }
-        let unfinished = path.with_extension(format!("{}.part", std::process::id()));
-        let made = build::write(&unfinished, source).and_then(|()| {
-            let io = RunError::io(path.display().to_string());
-            std::fs::rename(&unfinished, path).map_err(io)
-        });
-        if made.is_err() {
-            let _ = std::fs::remove_file(&unfinished);
-        }
-        made?;
-        let connection = open(path).map_err(|error| failed(path, &error))?;
-        Ok(Self::new(path, connection))
+    pub(crate) fn wait_for_rows(&self) -> Result<(), RunError> {
+        self.growth.wait_for_rows()
     }
 
-    fn new(path: &Path, connection: Connection) -> Self {
-        Self {
-            path: path.to_owned(),
-            connection: Mutex::new(connection),
-        }
+    /// Waits until the index is complete.
+    ///
+    /// # Errors
+    /// The source cannot be read; the file cannot be written.
+    pub(crate) fn wait(&self) -> Result<(), RunError> {
+        self.growth.wait()
     }
 
     /// Reads from the index.
@@ -104,7 +183,9 @@ fn failed(path: &Path, error: &rusqlite::Error) -> RunError {
 
 fn open(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    Connection::open_with_flags(path, flags)
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(PATIENCE)?;
+    Ok(connection)
 }
 
 /// The index at `path`, if it is there, whole and of this version.

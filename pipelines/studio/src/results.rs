@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::{Path as PathOf, State};
 use axum::http::StatusCode;
+use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Json, Router};
 use pybench_eval::run::RESULTS;
@@ -20,15 +21,20 @@ use pybench_types::id::Digest;
 
 use crate::edit::routes::Studio;
 use crate::handlers::{ApiError, blocking, not_found};
+use crate::live::{json, server_sent};
 use crate::sources::{Sources, files_of_dataset, state_of};
 use leaderboard::{EvaluationSummary, Results, leaderboards};
 use statistics::DatasetStatistics;
 use training::{TrainingRun, training_runs};
 
+/// The learning curves have this name among what is followed; names of runs have no slash.
+const CURVES: &str = "results/training";
+
 pub(crate) fn router() -> Router<Studio> {
     Router::new()
         .route("/api/results", get(results))
         .route("/api/results/training", get(learning_curves))
+        .route("/api/results/training/events", get(follow_curves))
         .route("/api/data/{name}/statistics", get(dataset_statistics))
         .layer(Extension(Arc::new(Known::default())))
 }
@@ -122,6 +128,25 @@ async fn learning_curves(
         ))
     })
     .await
+}
+
+/// The learning curves, now and whenever a trainer or an evaluation has written.
+async fn follow_curves(State(sources): State<Arc<Sources>>) -> Response {
+    let read = curves_reader(sources.clone());
+    server_sent(sources.watchers().follow(CURVES, read))
+}
+
+/// Reads the curves again when a file of theirs has changed.
+fn curves_reader(sources: Arc<Sources>) -> impl FnMut() -> String + Send + 'static {
+    let (mut known, mut text) = (None, String::new());
+    move || {
+        let state = state_of(&sources.runs_dir().map_or_else(Vec::new, training::files));
+        if known.as_ref() != Some(&state) {
+            text = json(&sources.runs_dir().map_or_else(Vec::new, training_runs));
+            known = Some(state);
+        }
+        text.clone()
+    }
 }
 
 async fn dataset_statistics(

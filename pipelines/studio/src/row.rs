@@ -2,6 +2,8 @@
 
 mod log;
 
+use std::collections::HashSet;
+
 use pybench_eval::record::{Attempt, Outcome as AttemptOutcome};
 use pybench_show::query;
 use pybench_types::task::{Task, TaskOrigin};
@@ -46,6 +48,8 @@ pub(crate) struct Row {
     pub(crate) verdict: String,
     /// The first filter that rejected it, or the first failed check of an evaluation, with its subject.
     pub(crate) rejected_by: String,
+    /// Every filter or check that it did not pass, each once.
+    pub(crate) failed_checks: Vec<String>,
     /// The scores of an evaluation: `passed`, `failed`, or empty if they do not apply.
     pub(crate) upstream: String,
     pub(crate) fixed: String,
@@ -121,6 +125,15 @@ impl Row {
             },
         }
     }
+
+    /// Sets what it did not pass.
+    fn with_failed(mut self, names: impl Iterator<Item = String>) -> Self {
+        let mut known = HashSet::new();
+        let new = names.filter(|name| known.insert(name.clone()));
+        self.failed_checks = new.collect();
+        self.rejected_by = self.failed_checks.first().cloned().unwrap_or_default();
+        self
+    }
 }
 
 /// The cost of a trajectory of a run; `None` for other records, and if tokens or price are unknown.
@@ -149,7 +162,6 @@ fn of_trajectory(trajectory: &Trajectory, task: Option<&Task>, verdict: Option<&
         teacher: text(&trajectory.teacher),
         format: text(&trajectory.format),
         verdict: verdict.map(verdict_name).unwrap_or_default().to_owned(),
-        rejected_by: verdict.and_then(rejected_by).unwrap_or_default(),
         end: name(&json!(trajectory.end)["end"]),
         error: error.map(|error| text(&error.ename)).unwrap_or_default(),
         turns: trajectory.turns.len() as u64,
@@ -157,12 +169,13 @@ fn of_trajectory(trajectory: &Trajectory, task: Option<&Task>, verdict: Option<&
         query: of_task(|task| short(&task.query)),
         ..Row::default()
     }
+    .with_failed(verdict.into_iter().flat_map(failed_findings))
 }
 
 fn of_attempt(attempt: &Attempt, trajectory: Option<&Trajectory>) -> Row {
     let base = trajectory.map(|trajectory| of_trajectory(trajectory, None, None));
     let base = base.unwrap_or_default();
-    let failed = attempt.checks.iter().find(|check| !check.passed);
+    let failed = attempt.checks.iter().filter(|check| !check.passed);
     let mut kinds: Vec<_> = attempt.inputs.iter().filter_map(extension).collect();
     kinds.sort();
     kinds.dedup();
@@ -174,7 +187,6 @@ fn of_attempt(attempt: &Attempt, trajectory: Option<&Trajectory>) -> Row {
         kinds: text(&kinds.join(", ")),
         // The model that the trajectory names may be the same for two agents.
         teacher: text(&attempt.agent),
-        rejected_by: failed.map(|check| text(&check.name)).unwrap_or_default(),
         upstream: score_name(attempt.scores.upstream).to_owned(),
         fixed: score_name(attempt.scores.fixed).to_owned(),
         strict: score_name(attempt.scores.strict).to_owned(),
@@ -189,6 +201,7 @@ fn of_attempt(attempt: &Attempt, trajectory: Option<&Trajectory>) -> Row {
         query: short(&attempt.prompt),
         ..base
     }
+    .with_failed(failed.map(|check| text(&check.name)))
 }
 
 /// The extension of a file's name.
@@ -247,11 +260,11 @@ fn verdict_name(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// The first finding that is no pass.
-fn rejected_by(verdict: &Verdict) -> Option<String> {
-    let mut findings = verdict.findings.iter();
-    let finding = findings.find(|finding| finding.outcome != Outcome::Pass)?;
-    Some(text(&format!("{} {}", finding.filter, finding.subject)))
+/// The findings that are no pass.
+fn failed_findings(verdict: &Verdict) -> impl Iterator<Item = String> {
+    let findings = verdict.findings.iter();
+    let failed = findings.filter(|finding| finding.outcome != Outcome::Pass);
+    failed.map(|finding| text(&format!("{} {}", finding.filter, finding.subject)))
 }
 
 #[cfg(test)]
@@ -269,7 +282,8 @@ mod tests {
         let record = json!({"run": {
             "task": null,
             "verdict": {"trajectory": id, "accepted": false, "checker": "c",
-                "findings": [finding("format", "pass"), finding("check", "unproven"), finding("outputs", "fail")]},
+                "findings": [finding("format", "pass"), finding("check", "unproven"), finding("outputs", "fail"),
+                    finding("check", "fail")]},
             "trajectory": {
                 "id": id, "task": id, "teacher": "m".repeat(500), "sampling": {}, "sample": 0, "seed": 1,
                 "environment": "e", "format": "pybench", "messages": [], "turns": [turn, turn], "outputs": [],
@@ -279,6 +293,7 @@ mod tests {
         let row = Row::new(7, &record);
         assert_eq!((row.number, row.turns, row.tokens), (7, 2, 14));
         assert_eq!((&*row.verdict, &*row.rejected_by), ("rejected", "check s"));
+        assert_eq!(row.failed_checks, ["check s", "outputs s"]);
         assert_eq!((&*row.end, &*row.error), ("max_turns", "Key Error"));
         assert!(row.teacher.chars().count() < 150 && row.query.is_empty());
     }

@@ -1,11 +1,14 @@
 //! What the studio shows: one run or dataset, or all runs of a project. Each has an index, which follows its files.
 
+mod cache;
+mod open_source;
+
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
 
 use pybench_datasets::inspect_log::log_files;
 use pybench_eval::run::RESULTS;
@@ -14,6 +17,8 @@ use pybench_run::{ContentStore, Journal, RunError, human_edits};
 use pybench_show::TrajectorySource;
 use pybench_types::id::Digest;
 
+use self::cache::{CacheClaim, delete_older};
+use self::open_source::OpenSource;
 use crate::index::{Index, ListQuery, Page};
 use crate::prices::Prices;
 use crate::review::{self, IdFilter};
@@ -37,7 +42,8 @@ pub(crate) struct Sources {
     what: What,
     /// Folder of the indexes.
     cache: PathBuf,
-    open: Mutex<HashMap<String, Arc<Opened>>>,
+    claim: OnceLock<Option<CacheClaim>>,
+    open: Mutex<HashMap<String, OpenSource>>,
     described: Mutex<HashMap<String, (Digest, SourceInfo)>>,
     watchers: Arc<Watchers>,
 }
@@ -61,8 +67,6 @@ pub(crate) struct Opened {
     run: Option<PathBuf>,
     state: Mutex<Digest>,
     saving: Mutex<()>,
-    since: Instant,
-    took: Duration,
 }
 
 /// Keeps other processes from starting to work on a run, or from starting it over, until it is dropped.
@@ -91,6 +95,7 @@ impl Sources {
         Self {
             what,
             cache,
+            claim: OnceLock::new(),
             open,
             described,
             watchers: Arc::default(),
@@ -179,7 +184,7 @@ impl Sources {
         }
     }
 
-    /// Opens a source; `None` if there is none of that name.
+    /// Opens a source, whose index may be growing; `None` if there is none of that name.
     ///
     /// # Errors
     /// The source cannot be read or has no trajectories; its index cannot be written.
@@ -189,21 +194,41 @@ impl Sources {
         opened.transpose()
     }
 
+    /// As [`Sources::open`]; waits until all trajectories are indexed.
+    ///
+    /// # Errors
+    /// Those of [`Sources::open`].
+    pub(crate) fn open_whole(&self, name: &str) -> Result<Option<Arc<Opened>>, RunError> {
+        let opened = self.open(name)?;
+        opened.iter().try_for_each(|opened| opened.index.wait())?;
+        Ok(opened)
+    }
+
     /// The source with an index of what it has now, or had a moment ago.
     fn current(&self, name: &str, source: &TrajectorySource) -> Result<Arc<Opened>, RunError> {
         let mut open = lock(&self.open);
         let state = state(source)?;
-        if let Some(known) = open.get(name) {
-            let since = known.since.elapsed();
-            if known.state() == state || since < max_age(source, known.took) {
-                return Ok(known.clone());
+        let mut known = open.get_mut(name);
+        if let Some(known) = &mut known
+            && (known.is_growing() || known.shown().is_current(source, &state))
+        {
+            return Ok(known.shown().clone());
+        }
+        let newer = Arc::new(self.index(source, state)?);
+        newer.index.wait_for_rows()?;
+        match known {
+            Some(known) => {
+                known.replace(newer);
+                Ok(known.shown().clone())
+            }
+            None => {
+                open.insert(name.to_owned(), OpenSource::new(newer.clone()));
+                Ok(newer)
             }
         }
-        let opened = Arc::new(self.index(source, state)?);
-        open.insert(name.to_owned(), opened.clone());
-        Ok(opened)
     }
 
+    /// The source with an index that is made, or that begins to be made.
     fn index(&self, source: &TrajectorySource, state: Digest) -> Result<Opened, RunError> {
         let io = |path: &Path| RunError::io(path.display().to_string());
         std::fs::create_dir_all(&self.cache).map_err(io(&self.cache))?;
@@ -211,8 +236,8 @@ impl Sources {
         let place = path.canonicalize().map_err(io(path))?;
         let place = Digest::of_bytes(place.as_os_str().as_encoded_bytes());
         let name = format!("{}-{}.sqlite", place.short(), state.short());
-        let started = Instant::now();
-        let index = Index::open(&self.cache.join(&name), source)?;
+        let _claim = self.claim.get_or_init(|| CacheClaim::take(&self.cache));
+        let index = Index::begin(&self.cache.join(&name), source)?;
         delete_older(&self.cache, place.short(), &name);
         let run = match source {
             TrajectorySource::Run(folder) => Some(folder.clone()),
@@ -231,8 +256,6 @@ impl Sources {
             run,
             state: Mutex::new(state),
             saving: Mutex::default(),
-            since: Instant::now(),
-            took: started.elapsed(),
         })
     }
 }
@@ -384,6 +407,12 @@ impl Opened {
         lock(&self.state).clone()
     }
 
+    /// Whether the index has what the source has in this state, or is too new to be made again.
+    fn is_current(&self, source: &TrajectorySource, state: &Digest) -> bool {
+        let is_new = |(age, took): (Duration, Duration)| age < max_age(source, took);
+        self.state() == *state || self.index.age().is_none_or(is_new)
+    }
+
     /// Whether the source has a file with this id.
     pub(crate) fn has(&self, id: &str) -> bool {
         Digest::try_from(id.to_owned()).is_ok_and(|id| self.path(&id).is_file())
@@ -416,17 +445,6 @@ fn run_names(folder: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
-}
-
-/// Deletes indexes of earlier states of the same source. A process that has one open keeps it.
-fn delete_older(cache: &Path, place: &str, current: &str) {
-    for entry in std::fs::read_dir(cache).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with(place) && name.ends_with(".sqlite") && name != current {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
 }
 
 /// A digest of where the files of a source are and when they were last changed.

@@ -14,7 +14,7 @@ use crate::align::PairView;
 use crate::compare::matrix::{Matrix, MatrixQuery, Side, matrix};
 use crate::compare::{CompareQuery, Comparison, compare};
 use crate::edit::routes::Studio;
-use crate::handlers::{ApiError, blocking, open};
+use crate::handlers::{ApiError, blocking, open, whole};
 use crate::sources::Sources;
 
 pub(super) fn router() -> Router<Studio> {
@@ -31,7 +31,8 @@ async fn comparison(
     let Query(query) = query?;
     blocking(move || {
         let (a, b) = (open(&sources, &query.a)?, open(&sources, &query.b)?);
-        Ok(Json(compare(&a.index, &b.index, &query)?))
+        let (a, b) = (whole(&a, &query.a)?, whole(&b, &query.b)?);
+        Ok(Json(compare(a, b, &query)?))
     })
     .await
 }
@@ -46,13 +47,15 @@ async fn several(
         let opened = names.iter().map(|(name, _)| open(&sources, name));
         let opened = opened.collect::<Result<Vec<_>, _>>()?;
         let sides = names.iter().zip(&opened);
-        let sides: Vec<Side<'_>> = sides
-            .map(|(&(name, teacher), opened)| Side {
+        let sides = sides.map(|(&(name, teacher), opened)| {
+            let index = whole(opened, name);
+            index.map(|index| Side {
                 name,
                 teacher,
-                index: &opened.index,
+                index,
             })
-            .collect();
+        });
+        let sides = sides.collect::<Result<Vec<Side<'_>>, ApiError>>()?;
         Ok(Json(matrix(&sides, &query)?))
     })
     .await

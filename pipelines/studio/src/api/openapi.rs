@@ -243,6 +243,11 @@ fn runs() -> Vec<Operation> {
         get("/api/data/{name}/statistics", "Statistics of a dataset").answer::<DatasetStatistics>(),
         get("/api/results", "Leaderboards").answer::<Results>(),
         get("/api/results/training", "Learning curves").answer::<Vec<TrainingRun>>(),
+        get(
+            "/api/results/training/events",
+            "Learning curves, whenever they have grown",
+        )
+        .events::<Vec<TrainingRun>>(),
     ]
 }
 

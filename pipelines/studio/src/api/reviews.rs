@@ -11,7 +11,7 @@ use axum::routing::{get, put};
 use axum::{Json, Router};
 
 use crate::edit::routes::Studio;
-use crate::handlers::{ApiError, blocking, open, record, run_folder, with_source};
+use crate::handlers::{ApiError, blocking, open, record, run_folder, whole, with_source};
 use crate::live::{json, server_sent};
 use crate::review::{self, Review, ReviewSummary};
 use crate::sources::{Opened, Sources};
@@ -32,16 +32,17 @@ async fn reviews(
     State(sources): State<Arc<Sources>>,
     Path(name): Path<String>,
 ) -> Result<Json<ReviewSummary>, ApiError> {
-    with_source(sources, name, |opened| {
+    with_source(sources, name.clone(), move |opened| {
         let reviews = review::read_all(opened.run()?)?;
-        Ok(Json(summary(opened, &reviews)?))
+        Ok(Json(summary(opened, &name, &reviews)?))
     })
     .await
 }
 
-fn summary(opened: &Opened, reviews: &[Review]) -> Result<ReviewSummary, ApiError> {
+/// Agreement is counted over tasks, which the whole index has.
+fn summary(opened: &Opened, name: &str, reviews: &[Review]) -> Result<ReviewSummary, ApiError> {
     let ids: Vec<String> = reviews.iter().map(|one| one.trajectory.clone()).collect();
-    let tasks = opened.index.tasks_of(&ids)?;
+    let tasks = whole(opened, name)?.tasks_of(&ids)?;
     Ok(review::summary(reviews, &tasks))
 }
 
@@ -71,7 +72,8 @@ fn reader(
             return text.clone();
         };
         if known.as_ref() != Some(&reviews) {
-            let counted = open(&sources, &name).and_then(|opened| summary(&opened, &reviews));
+            let counted =
+                open(&sources, &name).and_then(|opened| summary(&opened, &name, &reviews));
             if let Ok(counted) = counted {
                 text = json(&counted);
                 known = Some(reviews);

@@ -367,6 +367,16 @@ async fn evaluations_are_listed_shown_and_compared() {
         (&failed["total"], &failed["rows"][0]["task"]),
         (&json!(1), &json!("s/2"))
     );
+    let by_check = studio
+        .json("/api/data/y?rejected_by=text%20output/a.txt")
+        .await;
+    assert_eq!(by_check["rows"][0], failed["rows"][0]);
+    let other = studio.json("/api/data/y?rejected_by=text").await;
+    assert_eq!(other["total"], 0);
+    assert_eq!(
+        failed["rows"][0]["failed_checks"],
+        json!(["text output/a.txt"])
+    );
     let view = studio.json("/api/data/y/2").await;
     let evaluation = &view["evaluation"];
     assert_eq!(
@@ -775,6 +785,26 @@ async fn events_follow_the_list_of_runs() {
 }
 
 #[tokio::test]
+async fn events_follow_a_training_run() {
+    let studio = evaluations();
+    let mut events = Events::follow(&studio, "/api/results/training/events").await;
+    assert_eq!(events.next().await, json!([]));
+    let folder = studio.folder.path().join("runs/trained");
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut text = String::new();
+    for step in [1, 2] {
+        text += &format!("{}\n", json!({"step": step, "loss": 0.5}));
+        std::fs::write(folder.join("metrics.jsonl"), &text).unwrap();
+        // An event may find the file half written.
+        let mut curves = events.next().await;
+        while curves[0]["steps"] != step {
+            curves = events.next().await;
+        }
+        assert_eq!(curves, studio.json("/api/results/training").await);
+    }
+}
+
+#[tokio::test]
 async fn events_follow_the_agreement_of_two_people() {
     let studio = evaluations();
     let bearer = format!("Bearer {}", studio.token.text());
@@ -797,4 +827,31 @@ async fn events_follow_the_agreement_of_two_people() {
     }
     assert_eq!(summary["agreements"][0]["agree"], 0.0);
     assert_eq!(summary, studio.json("/api/data/x/reviews").await);
+}
+
+#[tokio::test]
+async fn what_is_not_indexed_yet_is_said_so() {
+    let studio = studio();
+    let path = studio.folder.path().join("d/train.jsonl");
+    let row = std::fs::read_to_string(&path).unwrap();
+    // So many that the first answer does not wait for all of them.
+    let count = 60_000_u64;
+    std::fs::write(&path, format!("{row}\n").repeat(count as usize)).unwrap();
+    let (status, _, text) = studio.get("/api/data/d").await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    let page: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(page["rows"][0]["number"], 1);
+    assert_eq!(page["indexing"]["problem"], "");
+    let rows = page["indexing"]["rows"].as_u64().unwrap();
+    assert!((1..count).contains(&rows), "{rows}");
+    assert_eq!(studio.get("/api/data/d/1").await.0, StatusCode::OK);
+    assert_eq!(studio.get("/api/data/d/0").await.0, StatusCode::NOT_FOUND);
+    for (path, expected) in [
+        (format!("/api/data/d/{count}"), "not indexed yet"),
+        ("/api/compare?a=d&b=d".to_owned(), "needs all of them"),
+    ] {
+        let (status, _, text) = studio.get(&path).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path}: {text}");
+        assert!(text.contains(expected), "{path}: {text}");
+    }
 }

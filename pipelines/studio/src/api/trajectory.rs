@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::edit::routes::Studio;
 use crate::file_types::media_type;
-use crate::handlers::{ApiError, no_trajectory, not_found, record, with_source};
+use crate::handlers::{ApiError, found, not_found, record, with_source};
 use crate::review;
 use crate::saved_edits;
 use crate::sources::{Opened, Sources};
@@ -65,11 +65,7 @@ async fn raw(
 
 /// The page of a trajectory that has this turn, with the decisions on it and what people made of it.
 pub(super) fn shown(opened: &Opened, number: &str, turn: u64) -> Result<View, ApiError> {
-    let found = match number.parse() {
-        Ok(number) => opened.index.view(number, turn)?,
-        Err(_) => None,
-    };
-    let mut view = found.ok_or_else(|| no_trajectory(number))?;
+    let mut view = found(opened, number, |number| opened.index.view(number, turn))?;
     view.mark_missing(|id| opened.has(id));
     if let Some(price) = opened.prices.get(&view.row.teacher) {
         view.add_costs(price);

@@ -4,7 +4,7 @@ use pybench_run::RunError;
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
 
-use crate::handlers::{ApiError, no_trajectory, record};
+use crate::handlers::{ApiError, found, record};
 use crate::record::Record;
 use crate::sources::Opened;
 
@@ -53,8 +53,9 @@ impl Topic {
                 task: Some(task),
             });
         }
-        let view = opened.index.view(number, 1)?;
-        let view = view.ok_or_else(|| no_trajectory(&number.to_string()))?;
+        let view = found(opened, &number.to_string(), |number| {
+            opened.index.view(number, 1)
+        })?;
         let mut files = Vec::new();
         for file in view.files {
             let id = Digest::try_from(file.id).map_err(|_| missing(&file.name))?;

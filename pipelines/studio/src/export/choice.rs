@@ -64,7 +64,7 @@ impl Choice {
     /// [`RunError::BadInput`] if there are none, or too many; the source cannot be read.
     pub(super) fn numbers(&self, sources: &Sources) -> Result<Vec<u64>, RunError> {
         let bad = |why: String| RunError::BadInput(format!("--trajectories {}: {why}", self.text));
-        let opened = sources.open(&self.name)?;
+        let opened = sources.open_whole(&self.name)?;
         let opened =
             opened.ok_or_else(|| bad(format!("there is no run or dataset `{}`", self.name)))?;
         let query = match &self.which {

@@ -101,7 +101,7 @@ pub(super) fn write(
         if !folder.join(RESULTS).is_file() {
             continue;
         }
-        if let Some(opened) = sources.open(&name)? {
+        if let Some(opened) = sources.open_whole(&name)? {
             read(&mut pages, &name, &opened, chosen)?;
         }
     }

@@ -91,7 +91,7 @@ pub(super) fn write_all(
 ) -> Result<Vec<TrajectoryLine>, RunError> {
     let mut lines = Vec::new();
     for (name, numbers) in chosen {
-        let Some(opened) = sources.open(name)? else {
+        let Some(opened) = sources.open_whole(name)? else {
             continue;
         };
         for number in numbers {

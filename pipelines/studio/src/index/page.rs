@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Index;
+use super::growth::IndexProgress;
 use super::query::{ListQuery, matching, order};
 use super::schema::{quoted, read_row};
 use crate::row::Row;
@@ -23,6 +24,8 @@ pub(crate) struct Page {
     pub(crate) rows: Vec<Row>,
     /// Numbers of those that people edited.
     pub(crate) edited: Vec<u64>,
+    /// While not all trajectories are indexed, how many are; the page knows only those.
+    pub(crate) indexing: Option<IndexProgress>,
 }
 
 impl Index {
@@ -38,12 +41,17 @@ impl Index {
             count => count.min(MAX_PAGE),
         };
         let from = query.from.min(i64::MAX as u64);
+        let indexing = self.progress();
         self.read(|connection| {
-            let count_all = format!("SELECT count(*) FROM {matching}");
+            let count_all = match &*matching {
+                // Numbers have no gaps.
+                "row" => "SELECT coalesce(max(number), 0) FROM row".to_owned(),
+                _ => format!("SELECT count(*) FROM {matching}"),
+            };
             let mut counted = connection.prepare_cached(&count_all)?;
             let total: u64 = counted.query_row(params_from_iter(&values), |row| row.get(0))?;
             let page = match (&*matching, &*query.sort, query.descending) {
-                // Numbers have no gaps, so nothing has to be skipped.
+                // Nothing has to be skipped either.
                 ("row", "" | "number", false) => format!("BETWEEN {} AND {}", from + 1, from + count),
                 ("row", "" | "number", true) => {
                     let to = total.saturating_sub(from);
@@ -61,6 +69,7 @@ impl Index {
                 total,
                 rows,
                 edited: Vec::new(),
+                indexing,
             })
         })
     }

@@ -5,7 +5,7 @@ use rusqlite::types::Value as SqlValue;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::schema::{COLUMNS, FACETS};
+use super::schema::{COLUMNS, FACETS, has_value};
 use crate::review::IdFilter;
 use crate::search;
 
@@ -28,6 +28,7 @@ pub(crate) struct ListQuery {
     pub(crate) teacher: String,
     pub(crate) format: String,
     pub(crate) verdict: String,
+    /// Only those that did not pass this filter or check.
     pub(crate) rejected_by: String,
     pub(crate) upstream: String,
     pub(crate) fixed: String,
@@ -108,7 +109,7 @@ fn condition(query: &ListQuery) -> Result<(Vec<String>, Vec<SqlValue>), RunError
         .filter(|(_, value)| !value.is_empty())
     {
         values.push(SqlValue::Text(value.clone()));
-        parts.push(format!("\"{column}\" = ?{}", values.len()));
+        parts.push(has_value(column, values.len()));
     }
     if !query.task.is_empty() {
         values.push(SqlValue::Text(query.task.clone()));

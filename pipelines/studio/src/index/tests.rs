@@ -237,3 +237,48 @@ fn records_are_found_by_number_and_damaged_indexes_are_made_again() {
             .any(|entry| { entry.path().extension().is_some_and(|end| end == "part") })
     );
 }
+
+#[test]
+fn rows_before_a_malformed_line_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let row = serde_json::json!({"category": "chart", "messages": [
+        {"role": "user", "content": "Compute the mean."}]});
+    let path = folder.path().join("rows.jsonl");
+    std::fs::write(&path, format!("{row}\n{row}\nno")).unwrap();
+    let source = TrajectorySource::open(&path, folder.path()).unwrap();
+    let index = Index::begin(&folder.path().join("index.sqlite"), &source).unwrap();
+    let error = index.wait().unwrap_err().to_string();
+    assert!(error.contains("line 3"), "{error}");
+    let page = index.page(&ListQuery::default()).unwrap();
+    assert_eq!((page.total, page.rows.len()), (2, 2));
+    let progress = page.indexing.unwrap();
+    assert_eq!((progress.rows, progress.problem), (2, error));
+    assert_eq!(
+        numbers(&index, |query| query.search = "mean".into()),
+        [1, 2]
+    );
+    let facets = index.facets().unwrap();
+    let categories = facets.iter().find(|facet| facet.column == "category");
+    assert_eq!(categories.unwrap().values, [("chart".to_owned(), 2)]);
+    // The next start makes the index again.
+    assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+}
+
+#[test]
+fn an_index_that_is_left_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let row = serde_json::json!({"messages": [{"role": "user", "content": "Count."}]});
+    let path = folder.path().join("rows.jsonl");
+    std::fs::write(&path, format!("{row}\n").repeat(60_000)).unwrap();
+    let source = TrajectorySource::open(&path, folder.path()).unwrap();
+    let index = Index::begin(&folder.path().join("index.sqlite"), &source).unwrap();
+    assert!(
+        index
+            .progress()
+            .is_some_and(|progress| progress.rows < 60_000)
+    );
+    let growth = index.growth.clone();
+    drop(index);
+    assert!(growth.wait().is_err());
+    assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+}

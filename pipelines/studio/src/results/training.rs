@@ -21,6 +21,13 @@ const MAX_POINTS: usize = 500;
 const MAX_ENTRIES: usize = 10_000;
 /// What the trainer writes at each step.
 const METRICS: &str = "metrics.jsonl";
+/// What it writes now and then, and at its end.
+const HELD_OUT_LOSSES: &str = "held_out.jsonl";
+const TRAINING_RESULTS: &str = "results.json";
+/// Folder of the evaluation that it makes.
+const OWN_EVALUATION: &str = "agent_eval";
+/// What an evaluation was made with.
+const RECIPE: &str = "recipe.toml";
 
 /// Curves of what is measured at each step: key in `metrics.jsonl`, and name.
 const MEASURED: [(&str, &str); 3] = [
@@ -77,14 +84,10 @@ pub(crate) struct EvaluationPoint {
 
 /// The training runs in a folder and their stages, by name.
 pub(crate) fn training_runs(runs_dir: &Path) -> Vec<TrainingRun> {
-    let mut runs = Vec::new();
-    for (name, folder) in folders(runs_dir) {
-        let stages = folders(&folder).into_iter();
-        let stages = stages.map(|(stage, folder)| (format!("{name}/{stage}"), folder));
-        let candidates = std::iter::once((name.clone(), folder.clone())).chain(stages);
-        let trained = candidates.filter(|(_, folder)| folder.join(METRICS).is_file());
-        runs.extend(trained.map(|(name, folder)| (read(name, &folder), folder)));
-    }
+    let trained = trained(runs_dir).into_iter();
+    let mut runs: Vec<_> = trained
+        .map(|(name, folder)| (read(name, &folder), folder))
+        .collect();
     for (run, records) in evaluations(runs_dir) {
         for (trained, folder) in &mut runs {
             let points = points_of(&run, &records, trained.steps, folder);
@@ -97,6 +100,32 @@ pub(crate) fn training_runs(runs_dir: &Path) -> Vec<TrainingRun> {
         run
     });
     runs.collect()
+}
+
+/// The files from which [`training_runs`] reads, as far as they are there.
+pub(crate) fn files(runs_dir: &Path) -> Vec<PathBuf> {
+    let trained = trained(runs_dir).into_iter();
+    let of_training = trained.flat_map(|(_, folder)| {
+        let own = folder.join(OWN_EVALUATION).join(RESULTS);
+        let written = [METRICS, HELD_OUT_LOSSES, TRAINING_RESULTS].map(|name| folder.join(name));
+        written.into_iter().chain([own])
+    });
+    let evaluations = evaluations(runs_dir).into_iter();
+    let of_evaluations =
+        evaluations.flat_map(|(_, folder)| [RESULTS, RECIPE].map(|name| folder.join(name)));
+    of_training.chain(of_evaluations).collect()
+}
+
+/// The folders in which the trainer wrote, and their names.
+fn trained(runs_dir: &Path) -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    for (name, folder) in folders(runs_dir) {
+        let stages = folders(&folder).into_iter();
+        let stages = stages.map(|(stage, folder)| (format!("{name}/{stage}"), folder));
+        let candidates = std::iter::once((name.clone(), folder.clone())).chain(stages);
+        found.extend(candidates.filter(|(_, folder)| folder.join(METRICS).is_file()));
+    }
+    found
 }
 
 /// The folders in a folder, by name. Their number is limited.
@@ -113,8 +142,8 @@ fn folders(folder: &Path) -> Vec<(String, PathBuf)> {
 
 fn read(name: String, folder: &Path) -> TrainingRun {
     let metrics = read_lines(&folder.join(METRICS));
-    let held_out = read_lines(&folder.join("held_out.jsonl"));
-    let results: Value = read_text(&folder.join("results.json"))
+    let held_out = read_lines(&folder.join(HELD_OUT_LOSSES));
+    let results: Value = read_text(&folder.join(TRAINING_RESULTS))
         .and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or_default();
     let steps = metrics.iter().filter_map(|row| row["step"].as_u64()).max();
@@ -163,13 +192,13 @@ fn own_evaluation(name: &str, folder: &Path, results: &Value, steps: u64) -> Vec
         "after" => Some(steps),
         _ => None,
     };
-    let run = format!("{name}/agent_eval");
-    let records = folder.join("agent_eval").join(RESULTS);
+    let run = format!("{name}/{OWN_EVALUATION}");
+    let records = folder.join(OWN_EVALUATION).join(RESULTS);
     if records.is_file() {
         return points(&run, &records, step_of);
     }
     // Without its records, the shares that the results have.
-    let shares = results["agent_eval"].as_object().into_iter().flatten();
+    let shares = results[OWN_EVALUATION].as_object().into_iter().flatten();
     let of_share = |(agent, share): (&String, &Value)| {
         let (rate, tasks) = (share["passed"].as_f64()?, share["tasks"].as_u64()?);
         let interval = wilson(rate, usize::try_from(tasks).ok()?);
@@ -198,7 +227,7 @@ fn evaluations(runs_dir: &Path) -> Vec<(String, PathBuf)> {
 
 /// What agents with models of the training run in `trained` passed in another evaluation.
 fn points_of(run: &str, evaluation: &Path, steps: u64, trained: &Path) -> Vec<EvaluationPoint> {
-    let Ok(recipe) = EvalRecipe::load(&evaluation.join("recipe.toml")) else {
+    let Ok(recipe) = EvalRecipe::load(&evaluation.join(RECIPE)) else {
         return Vec::new();
     };
     let step_of = |agent: &str| match recipe.agents.get(agent)? {

@@ -27,7 +27,7 @@ pub(crate) fn row(head: &LogHead, sample: &LogSample) -> Row {
     let failed = sample
         .scores
         .iter()
-        .find(|score| score.passed == Some(false));
+        .filter(|score| score.passed == Some(false));
     Row {
         id: text(match sample.uuid.is_empty() {
             true => &sample.id,
@@ -37,7 +37,6 @@ pub(crate) fn row(head: &LogHead, sample: &LogSample) -> Row {
         origin: text(&head.task),
         teacher: text(&head.model),
         format: "tools".to_owned(),
-        rejected_by: failed.map(|score| text(&score.name)).unwrap_or_default(),
         upstream: match named("upstream") {
             none if none.is_empty() => first.map(|score| outcome(score.passed)).unwrap_or_default(),
             upstream => upstream,
@@ -54,6 +53,7 @@ pub(crate) fn row(head: &LogHead, sample: &LogSample) -> Row {
         query: short(query(sample)),
         ..Row::default()
     }
+    .with_failed(failed.map(|score| text(&score.name)))
 }
 
 /// The last message of the user before the first reply.

@@ -110,3 +110,25 @@ fn a_decision_leaves_the_index_as_it_is() {
     opened.save(|folder| review.save(folder)).unwrap();
     assert_eq!(opened.state(), before);
 }
+
+#[test]
+fn the_old_list_is_shown_until_the_new_one_is_complete() {
+    let (folder, sources) = dataset(ROW);
+    let What::One { source, .. } = &sources.what else {
+        panic!()
+    };
+    let state = || state(source).unwrap();
+    let old = Arc::new(sources.index(source, state()).unwrap());
+    old.index.wait().unwrap();
+    let mut open = OpenSource::new(old.clone());
+    let rows = format!("{ROW}\n").repeat(20_000);
+    std::fs::write(folder.path().join("d/data/train.jsonl"), rows).unwrap();
+    let new = Arc::new(sources.index(source, state()).unwrap());
+    open.replace(new.clone());
+    assert!(open.is_growing() && Arc::ptr_eq(open.shown(), &old));
+    new.index.wait().unwrap();
+    assert!(!open.is_growing() && Arc::ptr_eq(open.shown(), &new));
+    let whole = sources.open_whole("d").unwrap().unwrap();
+    let page = whole.index.page(&Default::default()).unwrap();
+    assert_eq!((page.total, page.indexing), (20_000, None));
+}

@@ -9,6 +9,24 @@ type Route = keyof Routes;
 type Parts<R extends string> = R extends `${string}{${infer Name}}${infer Rest}` ? Record<Name, string | number> & Parts<Rest> : unknown;
 type Query<R extends Route> = Routes[R]["query"] | URLSearchParams;
 
+/** The answer needs trajectories that are not indexed yet. */
+class NotIndexed extends Error {}
+
+/** Time until a page asks again for what is being indexed, ms. */
+export const INDEXING = 2000;
+
+/** Asks again and again while what is asked for is being indexed. `waits` is told why, and returns whether to go on. */
+export async function whenIndexed<T>(question: () => Promise<T>, waits: (message: string) => boolean): Promise<T> {
+  for (;;) {
+    try {
+      return await question();
+    } catch (error) {
+      if (!(error instanceof NotIndexed) || !waits(error.message)) throw error;
+    }
+    await new Promise((resume) => setTimeout(resume, INDEXING));
+  }
+}
+
 /** Asks the server; throws its message if it refuses. */
 async function ask(path: string, init?: RequestInit): Promise<Response> {
   let response;
@@ -25,6 +43,7 @@ async function ask(path: string, init?: RequestInit): Promise<Response> {
   } catch {
     // The text says why.
   }
+  if (response.status === 503) throw new NotIndexed(message);
   throw new Error(message || response.statusText);
 }
 
@@ -62,7 +81,8 @@ export const statusEvents = (name: string) => at("GET /api/data/{name}/events", 
 export const recipe = (name: string, beside: string) =>
   call("GET /api/data/{name}/recipe", { name }, { query: beside ? { beside } : {} });
 export const results = () => call("GET /api/results", {});
-export const trainingRuns = () => call("GET /api/results/training", {});
+/** Where the server sends the learning curves whenever they have grown. */
+export const trainingEvents = at("GET /api/results/training/events", {});
 export const statistics = (name: string) => call("GET /api/data/{name}/statistics", { name });
 export const facets = (name: string) => call("GET /api/data/{name}/facets", { name });
 export const page = (name: string, query: URLSearchParams) => call("GET /api/data/{name}", { name }, { query });

@@ -257,6 +257,11 @@ export interface ForkView {
   saved: EditInfo | null;
 }
 
+export interface IndexProgress {
+  rows: number;
+  problem: string;
+}
+
 export interface JudgeView {
   judge: string;
   passed: boolean | null;
@@ -331,6 +336,7 @@ export interface Page {
   total: number;
   rows: Row[];
   edited: number[];
+  indexing: IndexProgress | null;
 }
 
 export interface PairAgreement {
@@ -436,6 +442,7 @@ export interface Row {
   format: string;
   verdict: string;
   rejected_by: string;
+  failed_checks: string[];
   upstream: string;
   fixed: string;
   strict: string;
@@ -657,6 +664,7 @@ export interface Routes {
   "GET /api/data/{name}/statistics": { query: null; body: null; answer: DatasetStatistics };
   "GET /api/results": { query: null; body: null; answer: Results };
   "GET /api/results/training": { query: null; body: null; answer: TrainingRun[] };
+  "GET /api/results/training/events": { query: null; body: null; answer: TrainingRun[] };
   "GET /api/data/{name}/reviews": { query: null; body: null; answer: ReviewSummary };
   "GET /api/data/{name}/reviews/events": { query: null; body: null; answer: ReviewSummary };
   "PUT /api/data/{name}/{number}/review": { query: null; body: { trajectory: string; reviewer: string; decision?: "accept" | "reject" | null; label: string; comment: string }; answer: Review };

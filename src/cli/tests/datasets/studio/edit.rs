@@ -359,6 +359,7 @@ async fn an_edit_is_checked_saved_and_becomes_a_row_and_a_pair() {
         "{}",
         rows[0].teacher
     );
+    assert_eq!(rows[0].provenance.as_deref(), Some("human-edited"));
     assert_eq!(rows[0].trajectory_id.as_str(), id);
     assert_eq!(rows[0].compute_trajectory_id(), rows[0].trajectory_id);
     assert_eq!(rows[0].compute_seed(), planted.recorded.seed);
