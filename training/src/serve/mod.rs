@@ -96,8 +96,12 @@ pub struct ServeOptions {
 
 impl ServeOptions {
     /// The file of the chat template that replaces that of the model.
-    fn template(&self) -> Option<PathBuf> {
-        self.chat_template.as_deref().map(catalog::chat_template)
+    ///
+    /// # Errors
+    /// A template at an address cannot be downloaded.
+    fn template(&self) -> Result<Option<PathBuf>> {
+        let named = self.chat_template.as_deref();
+        named.map(catalog::chat_template).transpose()
     }
 }
 
@@ -166,7 +170,7 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
 
 fn prepare_vllm(options: &ServeOptions, folder: &Path) -> Result<VllmCommand> {
     // Reports a broken template here and not in a Python traceback.
-    let template = options.template();
+    let template = options.template()?;
     let renderer = Renderer::load_with(folder, template.as_deref())?;
     let port = match options.port {
         0 => free_port(options.host)?,
@@ -319,7 +323,7 @@ fn chat_prompt(
     options: &ServeOptions,
     vocabulary: &Arc<Vocabulary>,
 ) -> Result<ChatPrompt> {
-    let renderer = match &options.template() {
+    let renderer = match &options.template()? {
         None => Renderer::load(folder)
             .context("use --base to serve a model without a chat template, or --chat-template to provide one")?,
         Some(path) => Renderer::load_with(folder, Some(path))?,
