@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::path::{Component, Path, PathBuf};
 
 use pybench_interpreter::default_cache_dir;
@@ -19,6 +20,9 @@ use crate::{Journal, NewFolder, RunError, RunFolder};
 
 /// Folder of the lists, whose names begin with their numbers.
 const LISTS: &str = "copies";
+
+/// Folder of the files, whose names are their digests.
+const BLOBS: &str = "blobs";
 
 /// Between number and digest in the name of the list of a run that has not ended.
 const UNFINISHED: &str = "unfinished-";
@@ -65,7 +69,7 @@ struct CopiedFile {
 
 impl CopiedFile {
     fn key(&self) -> String {
-        format!("blobs/{}/{}", &self.digest.as_str()[..2], self.digest)
+        format!("{BLOBS}/{}/{}", &self.digest.as_str()[..2], self.digest)
     }
 }
 
@@ -117,14 +121,7 @@ impl RunFolder {
         }
         let lists = store.list(LISTS)?;
         let last = newest(&lists);
-        let stored = match (state, last) {
-            (CopyState::Unfinished, Some(list)) => {
-                read_list(store, list, temporary.path())?.files.into_iter()
-            }
-            // What somebody has deleted there is stored again.
-            _ => Vec::new().into_iter(),
-        };
-        let stored: BTreeSet<CopiedFile> = stored.collect();
+        let stored: BTreeSet<String> = store.list(BLOBS)?.into_iter().collect();
         let mut files = vec![put(store, &stored, JOURNAL, &journal)?];
         for path in copied_paths(self.root())? {
             files.push(put(store, &stored, &path, &self.root().join(&path))?);
@@ -248,21 +245,29 @@ fn copy_journal(journal: &Journal, path: &Path) -> Result<(), RunError> {
     }
 }
 
-/// Stores a file, unless it is one of those that are stored.
+/// Stores a file, unless its key is one of those that are stored.
 fn put(
     store: &dyn Store,
-    stored: &BTreeSet<CopiedFile>,
+    stored: &BTreeSet<String>,
     path: &str,
     from: &Path,
 ) -> Result<CopiedFile, RunError> {
+    // Opened once: the run may replace the file between the two readings, and no key is ever replaced.
+    let open = File::open(from).map_err(RunError::io(from.display().to_string()))?;
+    let bytes = path_of(&open);
     let file = CopiedFile {
         path: path.to_owned(),
-        digest: digest_of(from)?,
+        digest: digest_of(&bytes)?,
     };
-    if !stored.contains(&file) {
-        store.put(&file.key(), from)?;
+    if !stored.contains(&file.key()) {
+        store.put(&file.key(), &bytes)?;
     }
     Ok(file)
+}
+
+/// A path of an open file, also if another file has its old path.
+fn path_of(open: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()))
 }
 
 fn digest_of(path: &Path) -> Result<Digest, RunError> {
@@ -323,7 +328,7 @@ fn read_list(store: &dyn Store, key: &str, folder: &Path) -> Result<CopyList, Ru
     let wrap = || RunError::io(path.display().to_string());
     if !store.fetch(key, &path)? {
         return Err(RunError::Store(format!(
-            "{}: {key} was deleted while the run was read",
+            "{}: {key} was deleted while the run was read; repeat this command",
             store.describe()
         )));
     }
@@ -422,6 +427,18 @@ mod tests {
         let ended = copy(CopyState::Ended);
         assert!(!is_unfinished(ended.last().unwrap()), "{ended:?}");
         assert_eq!(copy(CopyState::Unfinished), ended);
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_while_it_is_copied_is_the_old_one() {
+        let root = tempfile::tempdir().unwrap();
+        let [path, stored] = ["a", "b"].map(|name| root.path().join(name));
+        fs::write(&path, "old").unwrap();
+        let open = File::open(&path).unwrap();
+        crate::write_atomically(&path, b"new").unwrap();
+        let store = FolderStore::new(root.path());
+        store.put("b", &path_of(&open)).unwrap();
+        assert_eq!(fs::read_to_string(stored).unwrap(), "old");
     }
 
     #[test]
