@@ -13,6 +13,10 @@ pub(crate) const CALLS: &str = "journal.calls";
 pub(crate) const BUCKET: &str = "bucket.toml";
 /// Names the bucket that the run will be kept in.
 pub(crate) const BUCKET_CLAIM: &str = "bucket.claim.toml";
+/// Folder in a bucket with the lists of the copies of a run; their names begin with their numbers.
+pub(crate) const COPIES: &str = "copies";
+/// Folder in a bucket with the files of these copies, whose names are their digests.
+pub(crate) const BLOBS: &str = "blobs";
 pub(crate) const FILES: &str = "files.jsonl";
 pub(crate) const TASKS: &str = "tasks.jsonl";
 pub(crate) const HELD_OUT: &str = "held_out.jsonl";

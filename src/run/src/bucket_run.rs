@@ -73,7 +73,7 @@ impl SelectedRun<'_> {
             }
             Some(kept) => {
                 return Err(RunError::Conflict(format!(
-                    "{} is kept in {}; use --runs-dir with that folder, or choose another name with --run NAME",
+                    "{} is kept in {}; name the folder of that address with --runs-dir, or choose another name with --run NAME",
                     root.display(),
                     kept.address
                 )));
@@ -104,6 +104,7 @@ impl SelectedRun<'_> {
         }
         let bucket = RunBucket::claim(root, address)?;
         let store = bucket.store()?;
+        bucket.check_free(&store)?;
         bucket.check_owner(&store)?;
         if has_begun && let Some(journal) = place.read()? {
             store_files(root, &journal, &store)?;

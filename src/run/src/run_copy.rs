@@ -13,16 +13,12 @@ use pybench_interpreter::default_cache_dir;
 use pybench_types::id::Digest;
 use serde::{Deserialize, Serialize};
 
-use crate::artifact_names::{BUCKET, BUCKET_CLAIM, CALLS, INCOMING, JOURNAL, MOVE, POINTER};
+use crate::artifact_names::{
+    BLOBS, BUCKET, BUCKET_CLAIM, CALLS, COPIES, INCOMING, JOURNAL, MOVE, POINTER,
+};
 use crate::journal::JournalPlace;
 use crate::store::{BucketPath, Store, end_uploads};
 use crate::{Journal, NewFolder, RunError, RunFolder};
-
-/// Folder of the lists, whose names begin with their numbers.
-const LISTS: &str = "copies";
-
-/// Folder of the files, whose names are their digests.
-const BLOBS: &str = "blobs";
 
 /// Between number and digest in the name of the list of a run that has not ended.
 const UNFINISHED: &str = "unfinished-";
@@ -119,7 +115,7 @@ impl RunFolder {
             JournalPlace::Sqlite(path) => copy_journal(&Journal::snapshot(path)?, &journal)?,
             JournalPlace::Postgres(_) => copy_journal(self.journal(), &journal)?,
         }
-        let lists = store.list(LISTS)?;
+        let lists = store.list(COPIES)?;
         let last = newest(&lists);
         let stored: BTreeSet<String> = store.list(BLOBS)?.into_iter().collect();
         let mut files = vec![put(store, &stored, JOURNAL, &journal)?];
@@ -150,7 +146,7 @@ impl RunFolder {
             CopyState::Ended => "",
             CopyState::Unfinished => UNFINISHED,
         };
-        store.put(&format!("{LISTS}/{number:08}-{mark}{digest}"), &list)?;
+        store.put(&format!("{COPIES}/{number:08}-{mark}{digest}"), &list)?;
         remove_replaced(store, temporary.path())
     }
 }
@@ -158,7 +154,7 @@ impl RunFolder {
 /// Deletes the copies of a run that had not ended, up to the last but one, which somebody may be reading, and the files that only
 /// they name.
 fn remove_replaced(store: &dyn Store, folder: &Path) -> Result<(), RunError> {
-    let lists = store.list(LISTS)?;
+    let lists = store.list(COPIES)?;
     let (old, recent) = lists.split_at(lists.len().saturating_sub(2));
     let (replaced, kept): (Vec<&String>, Vec<&String>) =
         old.iter().partition(|list| is_unfinished(list));
@@ -193,7 +189,7 @@ pub(crate) fn fetch(run: &Path, runs_dir: &Path) -> Result<Option<PathBuf>, RunE
         return Ok(None);
     };
     let store = place.store()?;
-    let lists = store.list(LISTS)?;
+    let lists = store.list(COPIES)?;
     let Some(list) = newest(&lists) else {
         return Err(RunError::BadInput(format!(
             "{place}: there is no copy of a run; one is made when a run ends whose --runs-dir or profile names this bucket and \
@@ -396,7 +392,7 @@ mod tests {
             folder
                 .copy_into(&store, &place, state, |_, _| Ok(true))
                 .unwrap();
-            store.list(LISTS).unwrap()
+            store.list(COPIES).unwrap()
         };
         let text_of = |list: &str| {
             let files = read_list(&store, list, to.path()).unwrap().files;
@@ -415,7 +411,7 @@ mod tests {
             // Nothing has changed.
             copy(CopyState::Unfinished);
         }
-        let lists = store.list(LISTS).unwrap();
+        let lists = store.list(COPIES).unwrap();
         let numbers: Vec<_> = lists.iter().filter_map(|list| number_of(list)).collect();
         assert_eq!(numbers, [1, 3, 4]);
         let unfinished: Vec<_> = lists.iter().map(|list| is_unfinished(list)).collect();
@@ -450,7 +446,7 @@ mod tests {
         let copy = |is_consistent: IsConsistent| {
             let copied = folder.copy_into(&store, &place, CopyState::Unfinished, is_consistent);
             copied.unwrap();
-            store.list(LISTS).unwrap().len()
+            store.list(COPIES).unwrap().len()
         };
         folder.journal().enqueue("s", ["a"]).unwrap();
         assert_eq!(copy(|_, _| Ok(false)), 0);

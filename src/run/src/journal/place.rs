@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::postgres::{PostgresJournal, PostgresServer};
 use super::sqlite::SqliteJournal;
 use super::{Journal, Profile, RunQueue, WorkerSettings};
-use crate::artifact_names::{CALLS, JOURNAL, POINTER};
+use crate::artifact_names::{BLOBS, CALLS, COPIES, JOURNAL, POINTER};
 use crate::store::{BucketStore, RunBucket, Store, end_uploads};
 use crate::{RunError, write_atomically};
 
@@ -300,7 +300,7 @@ impl JournalPlace {
     pub(crate) fn delete_remote(&self) -> Result<(), RunError> {
         if let Some(store) = self.store()? {
             // Only a run that `--runs-dir` keeps in a bucket has its copies there.
-            for folder in ["copies", "blobs", "artifacts", "files"] {
+            for folder in [COPIES, BLOBS, "artifacts", "files"] {
                 for key in store.list(folder)? {
                     store.delete(&key)?;
                 }

@@ -14,7 +14,7 @@ use super::Store;
 use super::bucket::BucketPath;
 use super::bucket_store::BucketStore;
 use crate::RunError;
-use crate::artifact_names::{BUCKET, BUCKET_CLAIM};
+use crate::artifact_names::{BUCKET, BUCKET_CLAIM, COPIES};
 use crate::replace::write_atomically;
 
 /// Key of the name of the folder.
@@ -91,6 +91,21 @@ impl RunBucket {
         }
     }
 
+    /// Refuses a folder of the bucket that holds copies of a run with a profile, which has no owner there.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if it does; [`RunError::Store`] if the bucket cannot be read.
+    pub(crate) fn check_free(&self, store: &dyn Store) -> Result<(), RunError> {
+        match store.size(OWNER)?.is_some() || store.list(COPIES)?.is_empty() {
+            true => Ok(()),
+            false => Err(RunError::Conflict(format!(
+                "{}: there are copies of another run, which has a profile; choose another name with --run NAME or another \
+                 --runs-dir. If that run is not needed, delete its copies in the bucket",
+                self.address
+            ))),
+        }
+    }
+
     /// The store at the address.
     ///
     /// # Errors
@@ -153,5 +168,23 @@ mod tests {
         let folder = mine.path().canonicalize().unwrap();
         assert!(error.to_string().contains(folder.to_str().unwrap()));
         taken.check_owner(&store).unwrap();
+    }
+
+    #[test]
+    fn a_run_with_a_profile_keeps_its_copies() {
+        let [mine, bucket] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let store = FolderStore::new(bucket.path());
+        let address = BucketPath::of(Path::new("s3://b/runs/a")).unwrap();
+        let claimed = RunBucket::claim(mine.path(), &address).unwrap();
+        claimed.check_free(&store).unwrap();
+        claimed.check_owner(&store).unwrap();
+        let list = mine.path().join(BUCKET_CLAIM);
+        store.put("copies/00000001-0f", &list).unwrap();
+        // Its own copies.
+        claimed.check_free(&store).unwrap();
+        store.delete(OWNER).unwrap();
+        let error = claimed.check_free(&store).unwrap_err();
+        assert_eq!(error.exit_code(), crate::ExitCode::Conflict);
+        assert!(error.to_string().contains("--run NAME"), "{error}");
     }
 }
