@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::artifact_names::BUCKET;
 use crate::artifacts::are_artifacts_of;
 use crate::folder::lock_folder;
 use crate::journal::JournalPlace;
@@ -50,13 +51,13 @@ impl SelectedRun<'_> {
     /// Keeps the run in its bucket from now on, if it is selected by one.
     ///
     /// # Errors
-    /// [`RunError::Conflict`] if the run is kept elsewhere, or if another folder works on the run of the bucket; the bucket
-    /// cannot be written.
+    /// [`RunError::Conflict`] if the run is kept elsewhere, or if another folder works on the run of the bucket, also if it
+    /// is selected by its folder; the bucket cannot be written.
     pub(crate) fn keep_in_bucket(&self) -> Result<(), RunError> {
-        let Some(runs) = BucketPath::of(self.runs_dir) else {
-            return Ok(());
-        };
         let root = self.folder();
+        let Some(runs) = BucketPath::of(self.runs_dir) else {
+            return check_kept(&root);
+        };
         let place = JournalPlace::of(&root)?;
         if let Some(profile) = self.profile.or(place.profile()) {
             return check_profile(&runs, profile);
@@ -111,6 +112,25 @@ impl SelectedRun<'_> {
         }
         RunBucket::take(root)
     }
+}
+
+/// Checks that a run folder which names a bucket is the one that the bucket names.
+fn check_kept(root: &Path) -> Result<(), RunError> {
+    if JournalPlace::of(root)?.profile().is_some() {
+        return Ok(());
+    }
+    let Some(kept) = RunBucket::of(root)? else {
+        return Ok(());
+    };
+    if !Path::new(&kept.address).ends_with(root.file_name().unwrap_or_default()) {
+        return Err(RunError::Conflict(format!(
+            "{} was copied or renamed: it names the bucket of another run, {}. Rename it back, or delete {BUCKET} in it to \
+             make it a run of its own without a bucket",
+            root.display(),
+            kept.address
+        )));
+    }
+    kept.check_owner(&kept.store()?)
 }
 
 /// Refuses a profile with another bucket.
@@ -253,6 +273,23 @@ mod tests {
         RunBucket::take(&root).unwrap();
         let moved = refused("s3://c/runs");
         assert!(moved.contains("is kept in s3://b/runs/a"), "{moved}");
+    }
+
+    #[test]
+    fn a_copy_of_a_run_folder_does_not_write_to_the_bucket_of_the_run() {
+        let local = tempfile::tempdir().unwrap();
+        let root = local.path().join("a");
+        drop(RunFolder::open(&root, "seed = 1\n").unwrap());
+        let other = BucketPath::of(Path::new("s3://b/runs/original")).unwrap();
+        RunBucket::claim(&root, &other).unwrap();
+        let keep = || selected(local.path(), local.path(), None).keep_in_bucket();
+        keep().unwrap();
+        RunBucket::take(&root).unwrap();
+        let error = keep().unwrap_err();
+        assert_eq!(error.exit_code(), crate::ExitCode::Conflict);
+        assert!(error.to_string().contains("delete bucket.toml"), "{error}");
+        fs::remove_file(root.join(BUCKET)).unwrap();
+        keep().unwrap();
     }
 
     #[test]
