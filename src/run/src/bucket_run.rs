@@ -114,12 +114,17 @@ impl SelectedRun<'_> {
     }
 }
 
+/// The bucket that a run folder names; `None` if it names none, or has its journal elsewhere.
+fn bucket_of(root: &Path) -> Result<Option<RunBucket>, RunError> {
+    match JournalPlace::of(root)?.profile() {
+        Some(_) => Ok(None),
+        None => RunBucket::of(root),
+    }
+}
+
 /// Checks that a run folder which names a bucket is the one that the bucket names.
 fn check_kept(root: &Path) -> Result<(), RunError> {
-    if JournalPlace::of(root)?.profile().is_some() {
-        return Ok(());
-    }
-    let Some(kept) = RunBucket::of(root)? else {
+    let Some(kept) = bucket_of(root)? else {
         return Ok(());
     };
     if !Path::new(&kept.address).ends_with(root.file_name().unwrap_or_default()) {
@@ -154,14 +159,14 @@ pub async fn keep_copies<T>(
     folder: &Arc<RunFolder>,
     work: impl Future<Output = Result<T, RunError>>,
 ) -> Result<T, RunError> {
-    let place = JournalPlace::of(folder.root())?;
-    if place.profile().is_some() || RunBucket::of(folder.root())?.is_none() {
+    let Some(kept) = bucket_of(folder.root())? else {
         return work.await;
-    }
+    };
     let ended = tokio::select! {
         ended = work => ended,
         never = copy_repeatedly(folder) => match never {},
     };
+    tracing::info!("storing the run in {}", kept.address);
     let copied = copy(folder, state(folder.root(), &ended)).await;
     match (ended, copied) {
         (Ok(result), copied) => copied.map(|()| result),
