@@ -24,7 +24,11 @@ fn pybench(server: &ObjectServer, folder: &Path, arguments: &[&str]) -> Command 
 }
 
 /// Reads on a machine that has nothing of the run; what is printed, and the log.
-fn read(server: &ObjectServer, elsewhere: &Path, arguments: &[&str]) -> (String, String) {
+pub(crate) fn read(
+    server: &ObjectServer,
+    elsewhere: &Path,
+    arguments: &[&str],
+) -> (String, String) {
     let mut command = pybench(server, elsewhere, arguments);
     command
         .env("PYBENCH_CACHE", elsewhere.join("cache"))

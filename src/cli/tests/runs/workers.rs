@@ -8,12 +8,12 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use pybench_interpreter::environment::Environment;
 use pybench_run::{BucketStore, ExitCode, Journal, ObjectServer, Profile, Store, WorkerSettings};
 use pybench_testing::postgres;
 use pybench_types::task::SourceFile;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::in_bucket;
 use crate::kill::{dataset, dataset_of};
 use crate::support::endpoint::Endpoint;
 use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
@@ -541,23 +541,10 @@ fn is_read_from_its_bucket(
     expected: &BTreeMap<PathBuf, Vec<u8>>,
     inputs: &Path,
 ) {
-    let environment = Environment::find().unwrap().root;
     let nowhere = tempfile::tempdir().unwrap();
     let url = format!("s3://{}/{}/t", store.bucket, store.prefix);
     let runs = format!("s3://{}/{}", store.bucket, store.prefix);
-    let read = |arguments: &[&str]| {
-        let output = Command::new(PYBENCH)
-            .args(arguments)
-            .current_dir(nowhere.path())
-            .env_remove("PYBENCH_ROOT")
-            .env("PYBENCH_CACHE", nowhere.path().join("cache"))
-            .env("PYBENCH_ENV", &environment)
-            .envs(bucket_variables(store))
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{arguments:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let read = |arguments: &[&str]| in_bucket::read(store, nowhere.path(), arguments).0;
     let by_address = read(&["status", &url]);
     assert!(by_address.contains("12"), "{by_address}");
     assert_eq!(read(&["status", "t", "--runs-dir", &runs]), by_address);
