@@ -21,7 +21,7 @@ use crate::support::fixture::{
     ExpertServer, FREE, RunFixture, find_task, interpreter_is_here, openai,
 };
 use crate::support::pybench;
-use crate::workers::{coordinator, drain, is_soak, profile, recipe};
+use crate::workers::{coordinator, drain, is_soak, profile, recipe, schema_of};
 
 /// Numbers of the bad units; the others are those of the expert.
 const HANGS: usize = 0;
@@ -96,9 +96,7 @@ impl SharedRun {
 
 /// The process that has leased the unit that kills, in the journal of a run folder.
 fn leased_by(folder: &Path) -> Option<u32> {
-    let pointer = std::fs::read_to_string(folder.join("journal.toml")).unwrap();
-    let pointer: toml::Table = toml::from_str(&pointer).unwrap();
-    let schema = pointer["schema"].as_str().unwrap();
+    let schema = schema_of(folder);
     let about = postgres::sql(&format!(
         "SELECT member.about FROM \"{schema}\".unit JOIN \"{schema}\".member ON member.holder = unit.holder
          WHERE unit.stage = 'rollout' AND unit.position = {KILLS} AND unit.state = 'pending' AND unit.lease_until > 0"

@@ -23,7 +23,7 @@ use crate::orphans::{Process, descendants, wait_for_end};
 use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
 use crate::workers::{
     assert_each_request_is_journaled, assert_same, coordinator, drain, local_run, recipe, requests,
-    signal, start_workers, worker,
+    schema_of, signal, start_workers, worker,
 };
 
 const WORKERS: usize = 3;
@@ -92,7 +92,7 @@ impl Servers {
 
     /// What a query answers, in which `SCHEMA` is that of the run.
     fn sql(&self, fixture: &RunFixture, query: &str) -> String {
-        let schema = format!("\"{}\"", schema_of(fixture));
+        let schema = format!("\"{}\"", schema_of(&fixture.folder()));
         self.postgres.sql(&query.replace("SCHEMA", &schema))
     }
 
@@ -108,7 +108,7 @@ impl Servers {
             let count = self.sql(fixture, &format!("SELECT COUNT(*) FROM SCHEMA.{rows}"));
             assert_eq!(count, "0", "{rows} is left");
         }
-        let store = BucketStore::new(&self.store, &schema_of(fixture)).unwrap();
+        let store = BucketStore::new(&self.store, &schema_of(&fixture.folder())).unwrap();
         assert_eq!(store.end_uploads().unwrap(), 0, "an upload is left");
     }
 
@@ -121,12 +121,6 @@ impl Servers {
             self.s3.slow()
         )
     }
-}
-
-fn schema_of(fixture: &RunFixture) -> String {
-    let pointer = std::fs::read_to_string(fixture.folder().join("journal.toml")).unwrap();
-    let pointer: toml::Table = toml::from_str(&pointer).unwrap();
-    pointer["schema"].as_str().unwrap().to_owned()
 }
 
 fn spent(fixture: &RunFixture) -> Spent {

@@ -156,10 +156,15 @@ fn count(fixture: &RunFixture, rows: &str) -> u64 {
 
 /// What a query answers, in which `SCHEMA` is that of the run.
 fn sql(fixture: &RunFixture, query: &str) -> String {
-    let pointer = std::fs::read_to_string(fixture.folder().join("journal.toml")).unwrap();
-    let pointer: toml::Table = toml::from_str(&pointer).unwrap();
-    let schema = pointer["schema"].as_str().unwrap();
+    let schema = schema_of(&fixture.folder());
     postgres::sql(&query.replace("SCHEMA", &format!("\"{schema}\"")))
+}
+
+/// The schema of PostgreSQL that has the journal of a run folder.
+pub(crate) fn schema_of(folder: &Path) -> String {
+    let pointer = std::fs::read_to_string(folder.join("journal.toml")).unwrap();
+    let pointer: toml::Table = toml::from_str(&pointer).unwrap();
+    pointer["schema"].as_str().unwrap().to_owned()
 }
 
 /// Checks that no request was made without a call of its own in the journal of a run that has ended, and returns the number of
