@@ -30,7 +30,7 @@ pub struct QueryArgs {
 /// Errors of the stage; [`RunError::BadInput`] for a review that cannot be imported.
 pub async fn run(args: &QueryArgs, process: &Process) -> Result<(), RunError> {
     let context = args.run.open(process)?;
-    keep_copies(&context.folder, run_in(args, &context)).await
+    keep_copies(&context.folder, context.mode, run_in(args, &context)).await
 }
 
 async fn run_in(args: &QueryArgs, context: &RunContext) -> Result<(), RunError> {

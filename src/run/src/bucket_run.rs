@@ -16,7 +16,7 @@ use crate::journal::JournalPlace;
 use crate::relocate::store_files;
 use crate::run_copy::CopyState;
 use crate::store::{BucketPath, RunBucket};
-use crate::{Profile, RunError, RunFolder, frozen_recipe};
+use crate::{Mode, Profile, RunError, RunFolder, frozen_recipe};
 
 /// Minimum time between two copies.
 const PAUSE: Duration = Duration::from_secs(300);
@@ -151,15 +151,17 @@ fn check_profile(runs: &BucketPath, profile: &Path) -> Result<(), RunError> {
     }
 }
 
-/// Does work on a run and keeps the copy in its bucket up to date, if `--runs-dir` names one.
+/// Does work on a run and keeps the copy in its bucket up to date, if `--runs-dir` names one. A dry run stores no copy.
 ///
 /// # Errors
 /// Those of `work`; [`RunError::Store`] if the bucket cannot be written in the end.
 pub async fn keep_copies<T>(
     folder: &Arc<RunFolder>,
+    mode: Mode,
     work: impl Future<Output = Result<T, RunError>>,
 ) -> Result<T, RunError> {
-    let Some(kept) = bucket_of(folder.root())? else {
+    let kept = bucket_of(folder.root())?;
+    let Some(kept) = kept.filter(|_| mode != Mode::DryRun) else {
         return work.await;
     };
     let ended = tokio::select! {
@@ -295,6 +297,20 @@ mod tests {
         assert!(error.to_string().contains("delete bucket.toml"), "{error}");
         fs::remove_file(root.join(BUCKET)).unwrap();
         keep().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_dry_run_stores_no_copy() {
+        let local = tempfile::tempdir().unwrap();
+        let folder = Arc::new(RunFolder::open(&local.path().join("a"), "").unwrap());
+        // An address without a bucket, to which nothing can be stored.
+        let nowhere = BucketPath::of(Path::new("s3:///a")).unwrap();
+        RunBucket::claim(folder.root(), &nowhere).unwrap();
+        RunBucket::take(folder.root()).unwrap();
+        let work = || async { Ok::<_, RunError>(1) };
+        let dry = keep_copies(&folder, Mode::DryRun, work()).await;
+        assert_eq!(dry.unwrap(), 1);
+        assert!(keep_copies(&folder, Mode::Full, work()).await.is_err());
     }
 
     #[test]

@@ -296,8 +296,8 @@ where
     let args: RunArgs = args.into();
     main_with(args.log, |process| async move {
         let context = args.open(&process)?;
-        let folder = context.folder.clone();
-        Ok(keep_copies(&folder, stage(context)).await?)
+        let (folder, mode) = (context.folder.clone(), context.mode);
+        Ok(keep_copies(&folder, mode, stage(context)).await?)
     })
 }
 
