@@ -2,8 +2,8 @@
 //!
 //! The process gets a file and no environment, so it holds no keys. It reads requests from its standard input
 //! and writes answers to its standard output, one line of JSON each. The first line that it writes is a
-//! [`Hello`]. The line [`STOP_LINE`] withdraws a request. This crate defines that protocol; with the feature `embedded` it also builds the program, which
-//! runs the model with llama.cpp.
+//! [`Hello`]. The line [`STOP_LINE`] withdraws a request. This crate defines that protocol; with the feature
+//! `embedded` it also builds the program, which runs the model with llama.cpp.
 
 #[cfg(feature = "embedded")]
 pub mod engine;

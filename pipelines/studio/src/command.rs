@@ -151,12 +151,13 @@ async fn serve(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
     let models = Arc::new(SharedModels::new(chat_place.root.clone()));
     let chats = Arc::new(Chats::new(chat_place, models.clone()));
     let forks = Arc::new(Forks::new(model_place, models));
-    let router = router(sources, forks, chats.clone(), token);
+    let router = router(sources, forks.clone(), chats.clone(), token);
     let stop = async move {
         process.interrupt.wait(Urgency::Finish).await;
         // The server waits for all answers, and pages that follow a run or wait for a reply get one without an end.
         watchers.end();
         chats.close_all();
+        forks.close_all();
     };
     Ok(server.serve(listener, router, stop).await?)
 }

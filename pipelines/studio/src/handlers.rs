@@ -128,7 +128,7 @@ fn absent(number: &str, progress: Option<IndexProgress>) -> ApiError {
     match progress {
         None => not_found(format!("there is no trajectory `{number}`")),
         Some(IndexProgress { rows, problem }) if problem.is_empty() => not_indexed(format!(
-            "trajectory {number} is not indexed yet: {rows} are so far"
+            "trajectory {number} is not indexed yet: {rows} trajectories are indexed so far"
         )),
         Some(IndexProgress { rows, problem }) => not_found(format!(
             "trajectory {number} cannot be shown, only the first {rows}: {problem}"

@@ -66,7 +66,10 @@ impl SharedModels {
             format: agent.format,
             rollout: agent.rollout.clone(),
         };
-        self.lock().insert(key, model);
+        let mut remote = self.lock();
+        // People name endpoints, so there is no end of settings.
+        remote.retain(|_, one| one.model.strong_count() > 0);
+        remote.insert(key, model);
         Ok(agent)
     }
 

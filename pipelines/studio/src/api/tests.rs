@@ -834,8 +834,8 @@ async fn what_is_not_indexed_yet_is_said_so() {
     let studio = studio();
     let path = studio.folder.path().join("d/train.jsonl");
     let row = std::fs::read_to_string(&path).unwrap();
-    // So many that the first answer does not wait for all of them.
-    let count = 60_000_u64;
+    // So many that the last answer comes before all of them are indexed; the test ends without the others.
+    let count = 300_000_u64;
     std::fs::write(&path, format!("{row}\n").repeat(count as usize)).unwrap();
     let (status, _, text) = studio.get("/api/data/d").await;
     assert_eq!(status, StatusCode::OK, "{text}");

@@ -132,6 +132,13 @@ impl Forks {
         Some(fork)
     }
 
+    /// Closes all edits.
+    pub(crate) fn close_all(&self) {
+        for (_, fork) in lock(&self.open).drain() {
+            fork.close();
+        }
+    }
+
     /// Closes an edit; nothing happens if there is none.
     pub(crate) fn close(&self, id: &str) {
         if let Some(fork) = lock(&self.open).remove(id) {

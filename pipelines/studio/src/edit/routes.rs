@@ -128,8 +128,12 @@ async fn send(
 ) -> Result<Json<ForkView>, ApiError> {
     let Json(request) = request?;
     let fork = find(&forks, &id)?;
-    fork.send(request.after, request.turns)?;
-    Ok(Json(fork.view()))
+    // The turns are written to the disk.
+    blocking(move || {
+        fork.send(request.after, request.turns)?;
+        Ok(Json(fork.view()))
+    })
+    .await
 }
 
 /// How far an edit goes back.
@@ -148,8 +152,12 @@ async fn back(
 ) -> Result<Json<ForkView>, ApiError> {
     let Json(request) = request?;
     let fork = find(&forks, &id)?;
-    fork.back(request.keep)?;
-    Ok(Json(fork.view()))
+    // The turns are written to the disk.
+    blocking(move || {
+        fork.back(request.keep)?;
+        Ok(Json(fork.view()))
+    })
+    .await
 }
 
 /// The agents that can continue an edit.

@@ -105,7 +105,8 @@ fn of_row(id: &Digest, above: Vec<PathBuf>, runs_dir: &Path) -> Result<Subject, 
         })
         .ok_or_else(|| {
             RunError::BadInput(format!(
-                "no run above the dataset or in {} has the recorded trajectory of this row, so its task and its checks are not known",
+                "no run above the dataset or in {} has the recorded trajectory of this row, so its task and its checks are not \
+                 known; start the studio with `--runs-dir` and the folder that contains the run that made the dataset",
                 runs_dir.display()
             ))
         })?;
@@ -162,7 +163,8 @@ fn library_task(evaluation: &Path, id: &Digest) -> Result<Task, RunError> {
     };
     found.ok_or_else(|| {
         RunError::BadInput(format!(
-            "the run that has this task (`library` of the recipe) is not in {}, so its checks are not known",
+            "the run that has this task (`library` of the recipe) is not in {}, so its checks are not known; copy that run \
+             there",
             runs_dir.display()
         ))
     })

@@ -88,9 +88,13 @@ pub(crate) fn training_runs(runs_dir: &Path) -> Vec<TrainingRun> {
     let mut runs: Vec<_> = trained
         .map(|(name, folder)| (read(name, &folder), folder))
         .collect();
-    for (run, records) in evaluations(runs_dir) {
+    for (run, evaluation) in evaluations(runs_dir) {
+        let Ok(recipe) = EvalRecipe::load(&evaluation.join(RECIPE)) else {
+            continue;
+        };
+        let records = evaluation.join(RESULTS);
         for (trained, folder) in &mut runs {
-            let points = points_of(&run, &records, trained.steps, folder);
+            let points = points_of(&run, &recipe, &records, trained.steps, folder);
             trained.evaluations.extend(points);
         }
     }
@@ -226,10 +230,13 @@ fn evaluations(runs_dir: &Path) -> Vec<(String, PathBuf)> {
 }
 
 /// What agents with models of the training run in `trained` passed in another evaluation.
-fn points_of(run: &str, evaluation: &Path, steps: u64, trained: &Path) -> Vec<EvaluationPoint> {
-    let Ok(recipe) = EvalRecipe::load(&evaluation.join(RECIPE)) else {
-        return Vec::new();
-    };
+fn points_of(
+    run: &str,
+    recipe: &EvalRecipe,
+    records: &Path,
+    steps: u64,
+    trained: &Path,
+) -> Vec<EvaluationPoint> {
     let step_of = |agent: &str| match recipe.agents.get(agent)? {
         AgentChoice::Checkpoint { model, .. } => step(Path::new(model), trained, steps),
         _ => None,
@@ -238,7 +245,7 @@ fn points_of(run: &str, evaluation: &Path, steps: u64, trained: &Path) -> Vec<Ev
     if !recipe.agents.keys().any(|agent| step_of(agent).is_some()) {
         return Vec::new();
     }
-    points(run, &evaluation.join(RESULTS), step_of)
+    points(run, records, step_of)
 }
 
 /// The step of a model in the folder of a training run: that of `checkpoints/step-200`, or the last one.
