@@ -130,7 +130,9 @@ impl Frame {
             }
             columns.push(column);
         }
-        let data = DataFrame::new(data.height(), columns)?;
+        let mut data = DataFrame::new(data.height(), columns)?;
+        // Sums are made part by part, and into how many parts a step divides its result depends on the threads.
+        data.rechunk_mut();
         let still = |name: &&String| {
             let dtype = data.column(name.as_str()).map(|c| c.dtype().clone());
             dtype.is_ok_and(|dtype| dtype == DataType::String)
@@ -183,6 +185,28 @@ pub(crate) fn records(data: &DataFrame) -> Vec<serde_json::Map<String, serde_jso
     records
 }
 
+/// The records of a result as a task keeps them: the last digits of a float depend on the order in which polars adds, and
+/// so on the machine; the task has the same bytes everywhere.
+pub(crate) fn expected_records(
+    data: &DataFrame,
+) -> Vec<serde_json::Map<String, serde_json::Value>> {
+    let mut records = records(data);
+    for value in records.iter_mut().flat_map(serde_json::Map::values_mut) {
+        if let Some(number) = value.as_f64().filter(|_| value.is_f64()) {
+            *value = same_everywhere(number).into();
+        }
+    }
+    records
+}
+
+/// A float with 12 significant digits; checks compare nine. Whole numbers stay.
+pub(crate) fn same_everywhere(number: f64) -> f64 {
+    if number.fract() == 0.0 {
+        return number;
+    }
+    format!("{number:.11e}").parse().unwrap_or(number)
+}
+
 fn json(value: &polars::prelude::AnyValue<'_>) -> serde_json::Value {
     use polars::prelude::AnyValue;
     match value {
@@ -191,5 +215,24 @@ fn json(value: &polars::prelude::AnyValue<'_>) -> serde_json::Value {
         AnyValue::Boolean(truth) => (*truth).into(),
         AnyValue::Null => serde_json::Value::Null,
         text => text.get_str().map_or(serde_json::Value::Null, Into::into),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_digits_of_a_float_are_not_kept() {
+        assert_eq!(
+            same_everywhere(5393.010995586512),
+            same_everywhere(5393.010995586513)
+        );
+        assert_eq!(same_everywhere(0.1 + 0.2), 0.3);
+        assert_eq!(same_everywhere(-1.5e-7), -1.5e-7);
+        assert_eq!(
+            same_everywhere(9_007_199_254_740_991.0),
+            9_007_199_254_740_991.0
+        );
     }
 }

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value};
 
 use crate::alike::same;
-use crate::frame::Frame;
+use crate::frame::{Frame, same_everywhere};
 use crate::graph::Graph;
 use crate::inputs;
 use crate::least_squares::floats;
@@ -103,6 +103,7 @@ impl Model {
     fn of(result: &Frame) -> Option<Self> {
         let terms = result.data.column("term").ok()?;
         let values = floats(&result.data, "value")?;
+        let values: Vec<f64> = values.into_iter().map(same_everywhere).collect();
         Some(match terms.null_count() {
             0 => Self {
                 intercept: 0.0,

@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::argument::python_string;
 use crate::compose::{Composed, compose_of};
 use crate::content::{Content, Medium};
-use crate::frame::{Class, Frame, records};
+use crate::frame::{Class, Frame, expected_records};
 use crate::graph::{GraphError, Step};
 use crate::inputs::{self, Inputs, Joined};
 use crate::note::note;
@@ -320,7 +320,7 @@ fn answer(composed: &Composed, rng: &mut ChaCha8Rng) -> Written {
         .choose(rng)
         .map_or("Answer", |marker| *marker)
         .to_owned();
-    let values: Vec<serde_json::Value> = records(&composed.result.data)
+    let values: Vec<serde_json::Value> = expected_records(&composed.result.data)
         .into_iter()
         .filter_map(|record| record.into_values().next())
         .collect();
@@ -463,7 +463,7 @@ fn output(composed: &Composed, ending: &Operation, rng: &mut ChaCha8Rng) -> Opti
         "At a glance",
     ];
     let title = titles.choose(rng).copied().unwrap_or_default().to_owned();
-    let rows = records(&composed.result.data);
+    let rows = expected_records(&composed.result.data);
     let (check, expected) = match &composed.result.content {
         Content::Table if ending.is_chart() => plot(&ending.name, &path, &title, &rows),
         Content::Table if extension == "txt" => text(&path, &lines(rows)),
@@ -513,7 +513,7 @@ fn model(
                 rtol: TABLE_TOLERANCE,
                 atol: 0.0,
             };
-            let terms = model::terms(records(&composed.result.data));
+            let terms = model::terms(expected_records(&composed.result.data));
             (check, Expected::Json(terms.to_string()))
         }
         _ => {
