@@ -27,6 +27,19 @@ fn runs(folder: &Path) {
     std::fs::write(trained.join("results.json"), results.to_string()).unwrap();
 }
 
+/// An expression that tells whether a plot has the color of this element.
+fn drawn(plot: usize, element: &str) -> String {
+    format!(
+        "(() => {{ \
+         const canvas = document.querySelectorAll('.plot canvas')[{plot}]; \
+         if (!canvas) return false; \
+         const color = getComputedStyle(document.querySelector({element:?})).color.match(/\\d+/g).map(Number); \
+         const {{ data }} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height); \
+         return data.some((_, at) => at % 4 === 0 && color.every((value, part) => data[at + part] === value)); \
+         }})()"
+    )
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn results_are_compared_in_the_browser() {
     let folder = tempfile::tempdir().unwrap();
@@ -79,11 +92,17 @@ async fn results_are_compared_in_the_browser() {
     browser
         .open(&format!("{}/results/training", studio.url))
         .await;
+    browser.wait(&drawn(0, ".key.line-0")).await;
+    browser.wait(&drawn(1, "a")).await;
+    let words = "document.querySelector('.plot').getAttribute('aria-label')";
     browser
-        .wait("!!document.querySelector('svg.plot path')")
+        .wait(&format!(
+            "{words}.endsWith('loss: 1.00 at step 1, 0.250 at step 4')"
+        ))
         .await;
+    // The style sheet of the plots came, too.
     browser
-        .wait("document.querySelectorAll('svg.plot circle').length === 1")
+        .wait("getComputedStyle(document.querySelector('.u-over')).position === 'absolute'")
         .await;
     browser.wait(&has("60.0 %")).await;
     browser.wait(&has("<b>base")).await;
