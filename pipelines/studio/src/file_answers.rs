@@ -44,14 +44,24 @@ pub(crate) fn frame(html: &[u8], cache: &'static str) -> Result<Response, ApiErr
     Ok((headers, without_links(&decoded.text)).into_response())
 }
 
-/// HTML whose `<link>` elements are comments: browsers connect to the hosts that some of them name, and no policy prevents it.
+/// HTML whose `<link>`, `<a>` and `<area>` elements are comments, so that their texts stay: browsers connect to the hosts
+/// that links name, some at once and some when a person presses the mouse on them, and no policy prevents it.
 fn without_links(html: &str) -> String {
-    let lower = html.to_ascii_lowercase();
     let (mut safe, mut from) = (String::with_capacity(html.len()), 0);
-    for (at, _) in lower.match_indices("<link") {
-        safe += &html[from..=at];
-        safe.push('!');
-        from = at + 1;
+    for (at, _) in html.match_indices('<') {
+        let name = html[at + 1..]
+            .split(|c: char| !c.is_ascii_alphabetic())
+            .next();
+        let is_link = |name: &str| {
+            ["a", "area", "link"]
+                .iter()
+                .any(|link| name.eq_ignore_ascii_case(link))
+        };
+        if name.is_some_and(is_link) {
+            safe += &html[from..=at];
+            safe.push('!');
+            from = at + 1;
+        }
     }
     safe + &html[from..]
 }
@@ -62,8 +72,8 @@ mod tests {
 
     #[test]
     fn links_become_comments() {
-        let html = "é<LINK rel=preconnect href=//a><p title='<link>'>&lt;link<lin";
-        let safe = "é<!LINK rel=preconnect href=//a><p title='<!link>'>&lt;link<lin";
+        let html = "é<LINK rel=preconnect href=//a><p title='<link>'>&lt;link<lin<A\thref=//a>b</a><area/><abbr><a";
+        let safe = "é<!LINK rel=preconnect href=//a><p title='<!link>'>&lt;link<lin<!A\thref=//a>b</a><!area/><abbr><!a";
         assert_eq!(without_links(html), safe);
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use pybench_run::{BucketStore, ExitCode, Journal, ObjectServer, Profile, Store, WorkerSettings};
-use pybench_testing::postgres;
+use pybench_testing::postgres::{self, SeparateServer};
 use pybench_types::task::SourceFile;
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -40,14 +40,19 @@ pub(crate) fn recipe(teacher: &str, rest: &str) -> String {
 
 /// A profile of the server of this program, with short leases.
 pub(crate) fn profile(folder: &Path) -> Option<PathBuf> {
-    let mut profile = Profile::load(&postgres::profile()?).unwrap();
+    Some(with_short_leases(&postgres::profile()?, folder))
+}
+
+/// A profile of a server, with short leases.
+fn with_short_leases(server: &Path, folder: &Path) -> PathBuf {
+    let mut profile = Profile::load(server).unwrap();
     profile.workers = WorkerSettings {
         lease_seconds: LEASE,
         ..WorkerSettings::default()
     };
     let path = folder.join("cluster.toml");
     std::fs::write(&path, toml::to_string(&profile).unwrap()).unwrap();
-    Some(path)
+    path
 }
 
 pub(crate) fn coordinator(fixture: &RunFixture, profile: &Path) -> Command {
@@ -462,10 +467,12 @@ fn a_worker_waits_for_its_run_and_ends_without_one() {
 /// A worker with a profile, and without the folder of the run: what it needs comes from PostgreSQL and the bucket.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_without_the_run_folder_gives_the_same_bytes() {
-    let settings = tempfile::tempdir().unwrap();
-    let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
+    // A worker without the folder finds the run by its name, which runs of other tests have too.
+    let Some(own) = SeparateServer::start().filter(|_| interpreter_is_here()) else {
         return;
     };
+    let settings = tempfile::tempdir().unwrap();
+    let profile = with_short_leases(own.profile(), settings.path());
     let Some(store) = pybench_testing::s3::server() else {
         return;
     };
