@@ -98,7 +98,7 @@ impl LocalModels {
         });
     }
 
-    /// Unloads the models that nobody has used for a while; whether others are left.
+    /// Unloads the models that have not been used for a while; whether others are left.
     fn unload_idle(&self) -> bool {
         let mut slots = self.lock();
         slots.retain_mut(|slot| {
