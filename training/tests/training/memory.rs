@@ -52,21 +52,38 @@ fn wrong_phases_of(project: &Project, name_of_run: &str, expected: &[&str]) -> V
     wrong_phases_with(project, name_of_run, expected, 1)
 }
 
-/// The same in each of several processes.
+/// The same in each of several processes. A phase is wrong if it is so in two runs: now and then the allocator keeps
+/// pages for a moment that it does not keep in the next run (120 MiB were seen once).
 fn wrong_phases_with(
     project: &Project,
     name_of_run: &str,
     expected: &[&str],
     processes: usize,
 ) -> Vec<String> {
-    let mut command = project.command("out");
+    let mut wrong = wrong_phases_once(project, name_of_run, expected, processes, "out");
+    if !wrong.is_empty() {
+        let again = wrong_phases_once(project, name_of_run, expected, processes, "again");
+        wrong.retain(|(phase, _)| again.iter().any(|(other, _)| other == phase));
+    }
+    wrong.into_iter().map(|(_, text)| text).collect()
+}
+
+/// Names and figures of the phases of one run, into the folder `out`, whose peaks are not the predicted ones.
+fn wrong_phases_once(
+    project: &Project,
+    name_of_run: &str,
+    expected: &[&str],
+    processes: usize,
+    out: &str,
+) -> Vec<(String, String)> {
+    let mut command = project.command(out);
     if processes > 1 {
         command.args(["--processes", &processes.to_string()]);
     }
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
-    let memory = losses(&project.path("out"))["memory"].clone();
+    let memory = losses(&project.path(out))["memory"].clone();
     let mut wrong = vec![];
     let mut seen = vec![];
     let mut train = 0.0;
@@ -88,14 +105,14 @@ fn wrong_phases_with(
         let above = measured - planned > TOLERANCE * planned + SLACK;
         let below = least - measured > TOLERANCE * least + SLACK;
         if above || below {
-            wrong.push(text);
+            wrong.push((name.to_owned(), text));
         }
         if name == "train" {
             train = planned;
         }
     }
     assert_eq!(seen, expected, "{memory}");
-    let page = std::fs::read_to_string(project.path("out/report.html")).unwrap();
+    let page = std::fs::read_to_string(project.path(out).join("report.html")).unwrap();
     assert!(page.contains("<tr><td>train<td>host<td>"), "{page}");
     wrong
 }
