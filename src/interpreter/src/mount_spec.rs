@@ -10,7 +10,8 @@ use super::environment::{EMPTY, Environment};
 /// The read-only mounts of a session, and its environment variables.
 #[derive(Clone, Debug, Serialize)]
 pub struct MountSpec {
-    /// Host path → path inside, read-only. All host paths exist.
+    /// Host path → path inside, read-only. All host paths exist and have no symbolic links: a jail resolves them below
+    /// another root, where an absolute link leads elsewhere.
     pub binds: Vec<(PathBuf, PathBuf)>,
     /// Symbolic links: target → path inside.
     pub links: Vec<(PathBuf, PathBuf)>,
@@ -95,8 +96,7 @@ impl MountSpec {
     }
 
     fn bind(&mut self, from: impl Into<PathBuf>, to: impl Into<PathBuf>) {
-        let from = from.into();
-        if from.exists() {
+        if let Ok(from) = from.into().canonicalize() {
             self.binds.push((from, to.into()));
         }
     }
@@ -179,6 +179,30 @@ const PROXY: &str = "http://127.0.0.1:3128";
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_behind_a_link_is_mounted_from_where_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = folder.path().canonicalize().unwrap().join("real");
+        std::fs::create_dir_all(real.join("env")).unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let environment = Environment {
+            root: link.join("env"),
+            base: "/usr".into(),
+            runner: link.join("runner"),
+            cache: link,
+            digest: String::new(),
+        };
+        let mounts = MountSpec::new(&environment, None, false);
+        let of_env = mounts
+            .binds
+            .iter()
+            .find(|(_, to)| to == Path::new(ENVIRONMENT));
+        assert_eq!(of_env.unwrap().0, real.join("env"));
+    }
+
     #[test]
     fn the_proxy_variable_has_the_port_of_the_proxy() {
         let port = super::super::network::PORT;

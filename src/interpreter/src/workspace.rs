@@ -36,8 +36,7 @@ pub struct Storage {
 impl Storage {
     /// Prepares the calling thread, which must then start all sessions.
     pub(super) fn prepare(cache: &Path) -> io::Result<Self> {
-        let base = cache.join("sessions");
-        make_base(&base)?;
+        let base = make_base(cache)?;
         if rustix::process::geteuid().is_root() && mount_in_memory(&base).is_ok() {
             let in_memory = true;
             return Ok(Self { base, in_memory });
@@ -47,8 +46,7 @@ impl Storage {
 
     /// Storage on disk, for engines whose daemon must access workspaces.
     pub fn on_disk(cache: &Path) -> io::Result<Self> {
-        let base = cache.join("sessions");
-        make_base(&base)?;
+        let base = make_base(cache)?;
         remove_stale(&base);
         let in_memory = false;
         Ok(Self { base, in_memory })
@@ -106,9 +104,12 @@ impl Storage {
     }
 }
 
-fn make_base(base: &Path) -> io::Result<()> {
-    fs::create_dir_all(base)?;
-    fs::set_permissions(base, Permissions::from_mode(0o755))
+/// Its path has no symbolic links, for the reason that [`MountSpec::binds`](super::mount_spec::MountSpec::binds) has none.
+fn make_base(cache: &Path) -> io::Result<PathBuf> {
+    let base = cache.join("sessions");
+    fs::create_dir_all(&base)?;
+    fs::set_permissions(&base, Permissions::from_mode(0o755))?;
+    base.canonicalize()
 }
 
 /// Capacity of a session's workspace, bytes, without its inputs.

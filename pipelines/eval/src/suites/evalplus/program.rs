@@ -10,6 +10,8 @@ use super::task::{FunctionTask, TaskSet};
 const OPEN: &str = "<solution>";
 const CLOSE: &str = "</solution>";
 const FENCE: &str = "```";
+/// The mutant that answers one call.
+const FIRST_CALL: &str = "only the first call is right";
 
 /// A value that equals everything, which a comparison in the process of the program does not notice.
 const EQUAL_TO_ALL: &str = "class _Equal:\n    __hash__ = None\n    def __eq__(self, other): return True\n    \
@@ -174,7 +176,7 @@ impl Question for ProgramQuestion {
                 around("return [_right(*args, **kwargs)]"),
             ),
             (
-                "only the first call is right",
+                FIRST_CALL,
                 around(
                     "_calls.append(0)\n    if len(_calls) > 1: raise ValueError\n    return _right(*args, **kwargs)",
                 ),
@@ -190,7 +192,9 @@ impl Question for ProgramQuestion {
             ("a syntax error", format!("{solution}\n(")),
             ("another name", format!("{solution}\ndel {entry}")),
         ];
-        let programs = programs.into_iter();
+        // With a single call, a program that gets the first one right is right.
+        let wrong = |name: &str| name != FIRST_CALL || self.task.calls() > 1;
+        let programs = programs.into_iter().filter(|(name, _)| wrong(name));
         programs
             .map(|(name, program)| (name, stated(&program)))
             .collect()
