@@ -5,6 +5,7 @@ mod joined_files;
 mod less_precise;
 mod models;
 mod programs;
+pub(crate) mod related;
 mod several_files;
 mod several_numbers;
 
