@@ -122,16 +122,8 @@ mod tests {
         let rows = rows.map(|row| format!("town {row},{}.5\n", row * row % 83));
         let text = format!("town,{name}\n{}", rows.collect::<String>());
         let bytes = text.as_bytes();
-        SourceFile {
-            id: store.put(bytes).unwrap(),
-            name: format!("{name}.csv"),
-            size: bytes.len() as u64,
-            kind: FileKind::Csv,
-            origin: format!("{name}.csv"),
-            license: None,
-            fetched: String::new(),
-            profile: pybench_profile::profile(FileKind::Csv, bytes),
-        }
+        store.put(bytes).unwrap();
+        pybench_profile::source_file(&format!("{name}.csv"), FileKind::Csv, bytes)
     }
 
     #[test]

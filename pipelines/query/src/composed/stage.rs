@@ -375,16 +375,8 @@ mod tests {
 
     fn stage(store: ContentStore, shares: TestShares) -> ComposedStage {
         let bytes = table();
-        let file = SourceFile {
-            id: store.put(&bytes).unwrap(),
-            name: "shops.csv".into(),
-            size: bytes.len() as u64,
-            kind: FileKind::Csv,
-            origin: "shops.csv".into(),
-            license: None,
-            fetched: String::new(),
-            profile: pybench_profile::profile(FileKind::Csv, &bytes),
-        };
+        store.put(&bytes).unwrap();
+        let file = pybench_profile::source_file("shops.csv", FileKind::Csv, &bytes);
         ComposedStage {
             library: Arc::new(Library::embedded().unwrap()),
             rounds: Rounds::new(&[file], &[]),
