@@ -351,16 +351,7 @@ mod tests {
     #[test]
     fn a_document_gets_a_table_on_a_page_of_its_own() {
         let text = "The quay was built of stone. It has two cranes.\n\n".repeat(20);
-        let file = SourceFile {
-            id: Digest::of_bytes(text.as_bytes()),
-            name: "quay.txt".into(),
-            size: text.len() as u64,
-            kind: FileKind::Txt,
-            origin: "quay.txt".into(),
-            license: None,
-            fetched: String::new(),
-            profile: pybench_profile::profile(FileKind::Txt, text.as_bytes()),
-        };
+        let file = pybench_profile::source_file("quay.txt", FileKind::Txt, text.as_bytes());
         let draw = |seed: u64| {
             let rng = &mut ChaCha8Rng::seed_from_u64(seed);
             draw_document(&file, text.as_bytes(), seed.is_multiple_of(2), rng)

@@ -139,20 +139,10 @@ mod tests {
     use super::*;
     use crate::argument::{Argument, Arguments};
     use crate::graph::Step;
+    use crate::tests::related::related;
 
     fn start() -> Frame {
-        let rows = 60;
-        let noise = |i: usize, m: usize| (i * i * 31 % m) as f64;
-        let column = |name: &str, value: &dyn Fn(usize) -> f64| {
-            Column::new(name.into(), (0..rows).map(value).collect::<Vec<f64>>())
-        };
-        let columns = vec![
-            column("x", &|i| i as f64 + 0.5),
-            column("z", &|i| noise(i, 97) / 4.0),
-            column("w", &|i| noise(i, 89) / 4.0),
-            column("y", &|i| 7.0 + 2.0 * i as f64 - noise(i, 97) + noise(i, 13)),
-        ];
-        Frame::new(DataFrame::new(rows, columns).unwrap())
+        Frame::new(related(60).select(["x", "z", "w", "y"]).unwrap())
     }
 
     fn graph(operation: &str, filter: f64) -> Graph {

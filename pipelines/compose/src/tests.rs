@@ -5,6 +5,7 @@ mod joined_files;
 mod less_precise;
 mod models;
 mod programs;
+pub(crate) mod related;
 mod several_files;
 mod several_numbers;
 
@@ -202,16 +203,7 @@ fn rng(seed: u64) -> ChaCha8Rng {
 /// The table as a crawled file.
 fn file(frame: &Frame) -> (SourceFile, Vec<u8>) {
     let bytes = rename::csv(&frame.data, ',').into_bytes();
-    let file = SourceFile {
-        id: pybench_types::id::Digest::of_bytes(&bytes),
-        name: "stock.csv".into(),
-        size: bytes.len() as u64,
-        kind: FileKind::Csv,
-        origin: "stock.csv".into(),
-        license: None,
-        fetched: String::new(),
-        profile: pybench_profile::profile(FileKind::Csv, &bytes),
-    };
+    let file = pybench_profile::source_file("stock.csv", FileKind::Csv, &bytes);
     assert!(
         matches!(file.profile, Profile::Table(_)),
         "{:?}",

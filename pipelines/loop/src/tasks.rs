@@ -87,30 +87,14 @@ impl LoopTasks {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::collections::BTreeMap;
-
-    use pybench_types::task::{Category, Language, TaskOrigin};
-
     use super::*;
 
+    /// A task that is told from others by its name.
     pub(crate) fn task(name: &str) -> Task {
         Task {
             id: Digest::of_bytes(name.as_bytes()),
-            category: Category::Math,
-            subcategory: String::new(),
-            keyword: String::new(),
-            language: Language::En,
             query: name.to_owned(),
-            files: vec![],
-            held_out: vec![],
-            outputs: vec![],
-            reference: String::new(),
-            checks: vec![],
-            origin: TaskOrigin::Library {
-                template: "t".into(),
-                slots: BTreeMap::new(),
-                phrasing: 0,
-            },
+            ..pybench_testing::task::task()
         }
     }
 

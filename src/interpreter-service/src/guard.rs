@@ -1,6 +1,6 @@
 //! Access control: checks the host name and the origin, then a token. Runs before a body is read.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -10,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use pybench_types::address::is_loopback_host;
 
 pub(crate) use super::client::Client;
 use super::error::ApiError;
@@ -39,6 +40,7 @@ pub(super) enum Access {
 /// The accepted host names and origins.
 #[derive(Clone, Debug)]
 pub(super) struct AllowedNames {
+    /// In lower case and without brackets; those of the loopback are accepted as well.
     hosts: Vec<String>,
     origins: Vec<String>,
     /// Whether the server has pages of its own, which may call it.
@@ -47,8 +49,8 @@ pub(super) struct AllowedNames {
 
 impl AllowedNames {
     pub(super) fn new(address: SocketAddr, hosts: &[String], origins: &[String]) -> Self {
-        let mut names = vec!["localhost".to_owned()];
-        names.extend(hosts.iter().map(|host| host.to_ascii_lowercase()));
+        let names = hosts.iter().map(|host| host.to_ascii_lowercase());
+        let mut names: Vec<String> = names.collect();
         if !address.ip().is_unspecified() {
             names.push(address.ip().to_string());
         }
@@ -75,8 +77,7 @@ impl AllowedNames {
             return false;
         };
         let bare = name.trim_start_matches('[').trim_end_matches(']');
-        let loopback = bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-        loopback || self.hosts.iter().any(|known| known == bare)
+        is_loopback_host(&name) || self.hosts.iter().any(|known| known == bare)
     }
 
     /// Whether an `Origin` header is accepted, in a request to an accepted host.

@@ -18,7 +18,8 @@ use std::time::Duration;
 use ::image::DynamicImage;
 use polars::prelude::DataFrame;
 use pybench_datasets::decontaminate::Table;
-use pybench_types::task::{ColumnKind, FileKind, Profile};
+use pybench_types::id::Digest;
+use pybench_types::task::{ColumnKind, FileKind, Profile, SourceFile};
 
 pub use audio::Waveform;
 pub use document::{Block, Cells};
@@ -63,6 +64,20 @@ pub fn profile(kind: FileKind, bytes: &[u8]) -> Profile {
         Err(_) => Profile::Broken {
             reason: "its parser gave up on it".into(),
         },
+    }
+}
+
+/// A file of this machine that was not crawled: its origin is its name, and it has neither a license nor a time.
+pub fn source_file(name: &str, kind: FileKind, bytes: &[u8]) -> SourceFile {
+    SourceFile {
+        id: Digest::of_bytes(bytes),
+        name: name.to_owned(),
+        size: bytes.len() as u64,
+        kind,
+        origin: name.to_owned(),
+        license: None,
+        fetched: String::new(),
+        profile: profile(kind, bytes),
     }
 }
 

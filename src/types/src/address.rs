@@ -1,4 +1,4 @@
-//! Public and other Internet addresses.
+//! Public, loopback and other Internet addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -34,9 +34,64 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     parts[0] & 0xe000 == 0x2000 && !teredo_or_tests && !tunneled
 }
 
+/// Whether a host, as an address names it, can only be this machine: a loopback address, an IPv6 one also in brackets, or
+/// `localhost`. Other spellings are not: upper case, a final dot, an IPv4 address mapped to IPv6.
+pub fn is_loopback_host(host: &str) -> bool {
+    match host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+    {
+        Some(host) => host.parse::<Ipv6Addr>().is_ok_and(|ip| ip.is_loopback()),
+        None => host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_plain_names_of_this_machine_are_loopback() {
+        for host in [
+            "127.0.0.1",
+            "127.0.0.2",
+            "127.255.255.255",
+            "::1",
+            "[::1]",
+            "0:0:0:0:0:0:0:1",
+            "localhost",
+        ] {
+            assert!(is_loopback_host(host), "{host}");
+        }
+        for host in [
+            "",
+            "[]",
+            "0.0.0.0",
+            "::",
+            "126.0.0.1",
+            "128.0.0.1",
+            "127.1",
+            "127.0.0.01",
+            "2130706433",
+            "127.0.0.1.",
+            "127.0.0.1:80",
+            "127.0.0.1.example.org",
+            "::ffff:127.0.0.1",
+            "[::ffff:127.0.0.1]",
+            "[127.0.0.1]",
+            "[[::1]]",
+            "[::1",
+            "::1]",
+            "[localhost]",
+            "localhost.",
+            "LOCALHOST",
+            " localhost",
+            "localhost.example.org",
+            "x.localhost",
+        ] {
+            assert!(!is_loopback_host(host), "{host}");
+        }
+    }
 
     #[test]
     fn special_addresses_are_not_public() {

@@ -304,28 +304,16 @@ fn saved(kind: Kind, format: &str, with: &str, with_zh: &str) -> Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::related::related;
 
     /// Whether a model with an intercept is clear, of `y` on these columns of the first rows.
     fn is_clear(predictors: &[&str], rows: usize) -> bool {
-        let noise = |i: usize, m: usize| (i * i * 31 % m) as f64;
-        let column = |name: &str, value: &dyn Fn(usize) -> f64| {
-            Column::new(name.into(), (0..rows).map(value).collect::<Vec<f64>>())
-        };
-        let columns = vec![
-            column("x", &|i| i as f64 + 0.5),
-            column("z", &|i| noise(i, 97) / 4.0),
-            column("twice", &|i| 2.0 * i as f64 + 9.0),
-            column("exact", &|i| 7.0 + 2.0 * i as f64 - noise(i, 97)),
-            column("far", &|i| 1e5 + noise(i, 97)),
-            column("y", &|i| 7.0 + 2.0 * i as f64 - noise(i, 97) + noise(i, 13)),
-        ];
-        let data = DataFrame::new(rows, columns).unwrap();
         let names = predictors.iter().map(|name| (*name).to_owned()).collect();
         let arguments = Arguments::new([
             ("column", Argument::Column("y".into())),
             (PREDICTORS, Argument::Columns(names)),
         ]);
-        KINDS[0].is_clear(&arguments, &data)
+        KINDS[0].is_clear(&arguments, &related(rows))
     }
 
     #[test]

@@ -2,21 +2,18 @@
 
 use pybench_types::check::CheckSpec;
 
+use super::related::{noise, number};
 use super::*;
 use crate::operation::Role;
 
 /// Numbers that depend on each other, and categories.
-fn related() -> Frame {
+fn rents() -> Frame {
     let rows = 90;
-    let noise = |i: usize, m: usize| (i * i * 31 % m) as f64;
-    let number = |name: &str, value: &dyn Fn(usize) -> f64| {
-        Column::new(name.into(), (0..rows).map(value).collect::<Vec<f64>>())
-    };
     let region = (0..rows).map(|i| ["north", "south", "east"][i * 7 % 3]);
     let columns = vec![
-        number("area", &|i| 20.5 + i as f64),
-        number("age", &|i| 1.25 + noise(i, 97) / 4.0),
-        number("rent", &|i| {
+        number("area", rows, |i| 20.5 + i as f64),
+        number("age", rows, |i| 1.25 + noise(i, 97) / 4.0),
+        number("rent", rows, |i| {
             300.5 + 8.0 * i as f64 - 3.0 * noise(i, 97) + 5.0 * noise(i, 13)
         }),
         Column::new("region".into(), region.collect::<Vec<_>>()),
@@ -26,7 +23,7 @@ fn related() -> Frame {
 
 /// A task that ends with a model, if this seed gives one.
 fn model(seed: u64) -> Option<Made> {
-    let (file, bytes) = file(&related());
+    let (file, bytes) = file(&rents());
     let others = operations::all().filter(|operation| {
         matches!(operation.role, Role::Answer | Role::Output) && !operation.is_model()
     });

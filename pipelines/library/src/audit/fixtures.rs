@@ -4,11 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pybench_run::{ContentStore, RunError};
-use pybench_types::id::Digest;
 use pybench_types::task::{Profile, SourceFile};
 
 use pybench_files::sniff::{Sniffed, sniff};
-use pybench_profile::profile;
+use pybench_profile::source_file;
 
 /// Largest file that is used, in bytes.
 const MAX_BYTES: u64 = 32 << 20;
@@ -79,23 +78,13 @@ impl Fixtures {
         let Sniffed::File(kind) = sniff(&name, &bytes) else {
             return Ok(false);
         };
-        let profile = profile(kind, &bytes);
-        let id = Digest::of_bytes(&bytes);
-        let known = self.files.iter().any(|file| file.id == id);
-        if known || matches!(profile, Profile::Broken { .. }) {
+        let file = source_file(&name, kind, &bytes);
+        let known = self.files.iter().any(|known| known.id == file.id);
+        if known || matches!(file.profile, Profile::Broken { .. }) {
             return Ok(false);
         }
         self.store.put(&bytes)?;
-        self.files.push(SourceFile {
-            id,
-            origin: name.clone(),
-            name,
-            size,
-            kind,
-            license: None,
-            fetched: String::new(),
-            profile,
-        });
+        self.files.push(file);
         Ok(true)
     }
 }

@@ -176,8 +176,7 @@ fn compose(
             avoided: &everything,
         };
         let bytes = fixtures.store.get(&file.id)?;
-        let is_plain = medium == Medium::Table && !seed.messy;
-        let others = match is_plain && Pairs::are_asked_for(&drawn) {
+        let others = match Pairs::are_asked_for(seed, &drawn) {
             true => joinable.others(tables, file, &drawn, &fixtures.store)?,
             false => Vec::new(),
         };

@@ -34,8 +34,7 @@ fn internal(error: &dyn std::fmt::Display) -> RunError {
 mod tests {
     use pybench_compose::{Medium, TaskSeed, make};
     use pybench_types::held_out::HeldOutRule;
-    use pybench_types::id::Digest;
-    use pybench_types::task::{FileKind, Language, SourceFile};
+    use pybench_types::task::{FileKind, Language};
 
     use super::*;
 
@@ -44,16 +43,7 @@ mod tests {
         let row = |n: usize| format!("item {n},{},{}\n", ["a", "b", "c"][n * n % 3], n * n % 97);
         let bytes = "name,group,price\n".to_owned() + &(0..60).map(row).collect::<String>();
         let bytes = bytes.into_bytes();
-        let file = SourceFile {
-            id: Digest::of_bytes(&bytes),
-            name: "stock.csv".into(),
-            size: bytes.len() as u64,
-            kind: FileKind::Csv,
-            origin: "stock.csv".into(),
-            license: None,
-            fetched: String::new(),
-            profile: pybench_profile::profile(FileKind::Csv, &bytes),
-        };
+        let file = pybench_profile::source_file("stock.csv", FileKind::Csv, &bytes);
         let composed = |seed: u64| {
             let seed = TaskSeed {
                 seed,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use pybench_compose::{GraphError, Joined, MAX_TABLES, Made, Partner, TableKeys, TaskSeed};
+use pybench_compose::{GraphError, Joined, MAX_TABLES, Made, Medium, Partner, TableKeys, TaskSeed};
 use pybench_run::{ContentStore, RunError};
 use pybench_types::id::Digest;
 use pybench_types::task::SourceFile;
@@ -25,9 +25,10 @@ pub(super) struct Other<'a> {
 }
 
 impl Pairs {
-    /// Whether a draw is to join tables.
-    pub(super) fn are_asked_for(drawn: &Digest) -> bool {
-        Digest::of_json(&(drawn, "joins crawled tables")).fraction() < SHARE
+    /// Whether a draw is to join tables: only some do, of those over a table whose file is not messy.
+    pub(super) fn are_asked_for(seed: TaskSeed<'_>, drawn: &Digest) -> bool {
+        let is_plain = seed.medium == Medium::Table && !seed.messy;
+        is_plain && Digest::of_json(&(drawn, "joins crawled tables")).fraction() < SHARE
     }
 
     /// Reads the tables. Only those of which `is_apart` says the same are joined: a task that joins others would bring
@@ -112,7 +113,8 @@ pub(super) fn make(
 
 #[cfg(test)]
 mod tests {
-    use pybench_types::task::FileKind;
+    use pybench_types::held_out::HeldOutRule;
+    use pybench_types::task::{FileKind, Language};
 
     use super::*;
 
@@ -120,16 +122,8 @@ mod tests {
         let rows = rows.map(|row| format!("town {row},{}.5\n", row * row % 83));
         let text = format!("town,{name}\n{}", rows.collect::<String>());
         let bytes = text.as_bytes();
-        SourceFile {
-            id: store.put(bytes).unwrap(),
-            name: format!("{name}.csv"),
-            size: bytes.len() as u64,
-            kind: FileKind::Csv,
-            origin: format!("{name}.csv"),
-            license: None,
-            fetched: String::new(),
-            profile: pybench_profile::profile(FileKind::Csv, bytes),
-        }
+        store.put(bytes).unwrap();
+        pybench_profile::source_file(&format!("{name}.csv"), FileKind::Csv, bytes)
     }
 
     #[test]
@@ -156,8 +150,24 @@ mod tests {
     }
 
     #[test]
-    fn some_draws_join_tables() {
-        let asked = (0..200).filter(|draw| Pairs::are_asked_for(&Digest::of_json(draw)));
-        assert!((20..80).contains(&asked.count()));
+    fn some_draws_over_plain_tables_join_others() {
+        let avoided = HeldOutRule::default();
+        let asked = |medium, messy| {
+            let seed = TaskSeed {
+                seed: 0,
+                language: Language::En,
+                medium,
+                renamed: false,
+                messy,
+                avoided: &avoided,
+            };
+            let draws = (0..200).map(|draw| Digest::of_json(&draw));
+            draws
+                .filter(|drawn| Pairs::are_asked_for(seed, drawn))
+                .count()
+        };
+        assert!((20..80).contains(&asked(Medium::Table, false)));
+        assert_eq!(asked(Medium::Table, true), 0);
+        assert_eq!(asked(Medium::Text, false), 0);
     }
 }

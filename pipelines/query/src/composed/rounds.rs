@@ -52,34 +52,21 @@ impl Rounds {
 mod tests {
     use std::collections::BTreeMap;
 
-    use pybench_types::id::Digest;
+    use pybench_profile::source_file;
     use pybench_types::task::FileKind;
 
     use super::*;
-
-    fn file(name: &str, kind: FileKind, bytes: &[u8]) -> SourceFile {
-        SourceFile {
-            id: Digest::of_bytes(bytes),
-            name: name.to_owned(),
-            size: bytes.len() as u64,
-            kind,
-            origin: name.to_owned(),
-            license: None,
-            fetched: String::new(),
-            profile: pybench_profile::profile(kind, bytes),
-        }
-    }
 
     /// Nine tables, and a text, which is also given as a document.
     fn files() -> Vec<SourceFile> {
         let table = |at: usize| {
             let rows = (0..30).map(|row| format!("{row},{at}.5,north\n"));
             let csv = format!("n,price,region\n{}", rows.collect::<String>());
-            file(&format!("{at}.csv"), FileKind::Csv, csv.as_bytes())
+            source_file(&format!("{at}.csv"), FileKind::Csv, csv.as_bytes())
         };
         let text = "The quay was built long before the harbour.\n".repeat(20);
         let mut files: Vec<SourceFile> = (0..9).map(table).collect();
-        files.push(file("quay.txt", FileKind::Txt, text.as_bytes()));
+        files.push(source_file("quay.txt", FileKind::Txt, text.as_bytes()));
         files
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use pybench_compose::{GraphError, Made, Medium, TaskSeed};
+use pybench_compose::{GraphError, Made, TaskSeed};
 use pybench_library::Library;
 use pybench_run::{
     ContentStore, Executor, Failure, FailureKind, Query, Recipe, RunContext, RunError, Stage,
@@ -220,7 +220,7 @@ impl ComposedStage {
         seed: TaskSeed<'_>,
         drawn: &Digest,
     ) -> Result<Vec<Other<'_>>, RunError> {
-        if seed.medium != Medium::Table || seed.messy || !Pairs::are_asked_for(drawn) {
+        if !Pairs::are_asked_for(seed, drawn) {
             return Ok(Vec::new());
         }
         let tables = self.rounds.tables();
@@ -375,16 +375,8 @@ mod tests {
 
     fn stage(store: ContentStore, shares: TestShares) -> ComposedStage {
         let bytes = table();
-        let file = SourceFile {
-            id: store.put(&bytes).unwrap(),
-            name: "shops.csv".into(),
-            size: bytes.len() as u64,
-            kind: FileKind::Csv,
-            origin: "shops.csv".into(),
-            license: None,
-            fetched: String::new(),
-            profile: pybench_profile::profile(FileKind::Csv, &bytes),
-        };
+        store.put(&bytes).unwrap();
+        let file = pybench_profile::source_file("shops.csv", FileKind::Csv, &bytes);
         ComposedStage {
             library: Arc::new(Library::embedded().unwrap()),
             rounds: Rounds::new(&[file], &[]),

@@ -1,13 +1,13 @@
 //! Endpoints that a person names on the page: what is allowed, and those that were used in this project before.
 
 use std::io::ErrorKind;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use axum::http::Uri;
 use pybench_chat::agents;
 use pybench_chat::settings::Settings;
 use pybench_run::{RunError, write_atomically};
+use pybench_types::address::is_loopback_host;
 
 use super::view::ChatEndpoint;
 
@@ -102,12 +102,8 @@ fn check_key(
 }
 
 fn is_this_machine(address: &Uri) -> bool {
-    let host = address.host().unwrap_or_default();
-    let ip = host.trim_start_matches('[').trim_end_matches(']');
-    let ip: Result<IpAddr, _> = ip.parse();
-    ip.map_or(host.eq_ignore_ascii_case("localhost"), |ip| {
-        ip.is_loopback()
-    })
+    let host = address.host().map(str::to_ascii_lowercase);
+    host.is_some_and(|host| is_loopback_host(&host))
 }
 
 /// The endpoints that were used, the last one first.

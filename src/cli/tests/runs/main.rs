@@ -22,6 +22,7 @@ mod query;
 mod query_writer;
 mod rollout;
 mod run_cli;
+mod shared_run;
 mod slurm;
 #[path = "../support/mod.rs"]
 mod support;

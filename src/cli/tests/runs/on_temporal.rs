@@ -3,7 +3,6 @@
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use pybench_run::shared::Member;
@@ -11,12 +10,10 @@ use pybench_run::{Journal, ObjectServer, Profile, TemporalServer};
 use pybench_testing::{ROOT, s3, temporal};
 
 use crate::kill::dataset_of;
-use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
+use crate::shared_run::SharedRun;
+use crate::support::fixture::interpreter_is_here;
 use crate::support::pybench;
-use crate::workers::{
-    LEASE, assert_nothing_is_left, assert_refused, assert_same, coordinator, drain, follow,
-    local_run, profile, recipe, start_stranger, start_workers,
-};
+use crate::workers::{LEASE, drain, profile};
 
 /// Adds a bucket, and a Temporal server that has `window` activities of a run open, to a profile; `false` if one of them cannot be
 /// installed.
@@ -45,31 +42,18 @@ async fn three_workers_on_temporal_give_the_same_bytes() {
     if !add_servers(&profile, 6, LEASE) {
         return;
     }
-    let tasks = Arc::new(OnceLock::new());
-    let server = expert_endpoint(tasks.clone(), Duration::from_millis(150)).await;
-    let text = recipe(&openai(&server.base_url(), FREE), "");
-    let local = local_run(&server, &tasks, &text).await;
-
-    let shared = RunFixture::bare(&text);
-    let mut workers = start_workers(&shared, &profile, 3);
-    let stranger = start_stranger(settings.path(), &shared, &profile);
-    let mut coordinating = coordinator(&shared, &profile).spawn().unwrap();
+    let mut run = SharedRun::begin(settings.path(), &profile, Duration::from_millis(150)).await;
     let mut ended = 0_u64;
-    let status = follow(&mut coordinating, || {
-        if shared.folder().join("tasks.jsonl").exists() {
-            let journal = Journal::read_run(&shared.folder()).unwrap();
+    run.follow(|run| {
+        let folder = run.fixture.folder();
+        if folder.join("tasks.jsonl").exists() {
+            let journal = Journal::read_run(&folder).unwrap();
             let members = Member::all(&journal).unwrap();
             ended = ended.max(members.iter().map(|member| member.ended).sum::<u64>());
         }
     });
-    assert!(status.success(), "{status}");
-    assert_same(&shared, &server, &local);
     assert!(ended > 0, "no worker did anything");
-    for worker in &mut workers {
-        drain(worker);
-    }
-    assert_refused(stranger);
-    assert_nothing_is_left(&shared);
+    run.end();
 }
 
 /// `synthesize quickstart` or a worker of it, with its run folder in `runs`.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::in_bucket;
 use crate::kill::{dataset, dataset_of};
+use crate::shared_run::SharedRun;
 use crate::support::endpoint::Endpoint;
 use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
-use crate::support::{PYBENCH, pybench};
+use crate::support::pybench;
 
 const TASKS: usize = 12;
 
@@ -62,7 +63,8 @@ pub(crate) fn coordinator(fixture: &RunFixture, profile: &Path) -> Command {
     command
 }
 
-fn worker_of(mut command: Command, fixture: &RunFixture, profile: &Path) -> Command {
+/// Lets a command be a worker of the run.
+pub(crate) fn worker_of(mut command: Command, fixture: &RunFixture, profile: &Path) -> Command {
     command
         .args(["--run", "t", "--runs-dir", "data/runs", "--slots", "2"])
         .arg("--profile")
@@ -82,17 +84,6 @@ pub(crate) fn start_workers(fixture: &RunFixture, profile: &Path, count: usize) 
     (0..count)
         .map(|_| worker(fixture, profile).spawn().unwrap())
         .collect()
-}
-
-/// Waits until the coordinator ends, and does something again and again meanwhile.
-pub(crate) fn follow(coordinating: &mut Child, mut meanwhile: impl FnMut()) -> ExitStatus {
-    loop {
-        if let Some(status) = coordinating.try_wait().unwrap() {
-            return status;
-        }
-        meanwhile();
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// Checks that a run which ended well has the dataset of a local run, and that each of its calls was asked once.
@@ -227,34 +218,6 @@ fn busy_workers(fixture: &RunFixture) -> usize {
     members.iter().filter(|member| member.units > 0).count()
 }
 
-/// Starts a worker of another version: a copy of the program with one more byte.
-pub(crate) fn start_stranger(settings: &Path, fixture: &RunFixture, profile: &Path) -> Child {
-    // A child makes the copy, so that no file that is to be executed is open for writing here.
-    let other = settings.join("pybench");
-    let copied = Command::new("sh")
-        .args(["-c", "cp \"$1\" \"$2\" && printf x >>\"$2\"", "sh", PYBENCH])
-        .arg(&other)
-        .status()
-        .unwrap();
-    assert!(copied.success());
-    let mut program = Command::new(&other);
-    program.arg("worker");
-    let mut stranger = worker_of(program, fixture, profile);
-    stranger.stderr(Stdio::piped()).spawn().unwrap()
-}
-
-/// Checks that a worker of another version has taken nothing, and has said why.
-pub(crate) fn assert_refused(stranger: Child) {
-    let output = stranger.wait_with_output().unwrap();
-    let code = output.status.code();
-    assert_eq!(code, Some(ExitCode::Conflict as i32), "{output:?}");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        errors.contains("takes no units") && errors.contains("another version of pybench"),
-        "{errors}"
-    );
-}
-
 /// Three workers, of which one is drained, and a stranger that takes nothing. One run, because each takes long.
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_that_come_and_go_give_the_same_bytes() {
@@ -262,31 +225,17 @@ async fn workers_that_come_and_go_give_the_same_bytes() {
     let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
         return;
     };
-    let tasks = Arc::new(OnceLock::new());
-    let server = expert_endpoint(tasks.clone(), Duration::from_millis(400)).await;
-    let text = recipe(&openai(&server.base_url(), FREE), "");
-    let local = local_run(&server, &tasks, &text).await;
-
-    let shared = RunFixture::bare(&text);
-    let mut workers = start_workers(&shared, &profile, 3);
-    let stranger = start_stranger(settings.path(), &shared, &profile);
-    let mut coordinating = coordinator(&shared, &profile).spawn().unwrap();
+    let mut run = SharedRun::begin(settings.path(), &profile, Duration::from_millis(400)).await;
     let mut is_drained = false;
-    let status = follow(&mut coordinating, || {
-        if !is_drained && requests(&server) >= 4 && busy_workers(&shared) > 0 {
-            drain(&mut workers[0]);
-            server.answer_after(Duration::ZERO);
+    run.follow(|run| {
+        if !is_drained && requests(&run.server) >= 4 && busy_workers(&run.fixture) > 0 {
+            drain(&mut run.workers.remove(0));
+            run.server.answer_after(Duration::ZERO);
             is_drained = true;
         }
     });
-    assert!(status.success(), "{status}");
     assert!(is_drained, "the run was over before a worker was busy");
-    assert_same(&shared, &server, &local);
-    for worker in &mut workers[1..] {
-        drain(worker);
-    }
-    assert_refused(stranger);
-    assert_nothing_is_left(&shared);
+    run.end();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,8 @@
 //! Where a Temporal server is, and who may use it.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
+use pybench_types::address::is_loopback_host;
 use serde::{Deserialize, Serialize};
 
 use crate::RunError;
@@ -68,13 +68,9 @@ impl TemporalServer {
 
     /// Whether connections are encrypted: those to another machine always are, and those that prove who this process is.
     pub fn is_encrypted(&self) -> bool {
-        let is_loopback = match self.host().parse::<IpAddr>() {
-            Ok(address) => address.is_loopback(),
-            Err(_) => self.host() == "localhost",
-        };
         let is_configured =
             self.api_key_env.is_some() || self.ca_file.is_some() || self.client_cert_file.is_some();
-        !is_loopback || is_configured
+        !is_loopback_host(self.host()) || is_configured
     }
 
     /// The API key, if the profile names a variable that holds one.

@@ -1,8 +1,8 @@
 //! Section `[store]` of a profile: a bucket, and who may use it. Keys are in files or environment variables, never in it.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
+use pybench_types::address::is_loopback_host;
 use serde::{Deserialize, Serialize};
 
 use super::check_key;
@@ -140,8 +140,7 @@ impl ObjectServer {
         let authority = host.split(['/', '\\', '?', '#']).next().unwrap_or_default();
         let address = authority.rsplit('@').next().unwrap_or_default();
         let host = address.split(':').next().unwrap_or_default();
-        let is_loopback = host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-        match host == "localhost" || is_loopback {
+        match is_loopback_host(host) {
             true => Ok(()),
             false => Err(RunError::BadInput(format!(
                 "store.endpoint: {host} is another machine, so it needs https://"

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use pybench_types::address::is_loopback_host;
 use serde::{Deserialize, Serialize};
 
 use super::tls::{ClientIdentity, Tls};
@@ -67,16 +68,12 @@ impl PostgresServer {
 
     /// Encrypts connections to another machine, and to one for which the profile names certificates.
     pub(super) fn tls(&self) -> Result<Option<Tls>, RunError> {
-        let is_loopback = match self.host.parse::<std::net::IpAddr>() {
-            Ok(address) => address.is_loopback(),
-            Err(_) => self.host == "localhost",
-        };
         let files = (&self.client_cert_file, &self.client_key_file);
         let identity = match files {
             (Some(certificate), Some(key)) => Some(ClientIdentity { certificate, key }),
             _ => None,
         };
-        match is_loopback && self.ca_file.is_none() && identity.is_none() {
+        match is_loopback_host(&self.host) && self.ca_file.is_none() && identity.is_none() {
             true => Ok(None),
             false => Tls::new(self.ca_file.as_deref(), identity).map(Some),
         }
