@@ -42,7 +42,15 @@ fn files() -> tempfile::TempDir {
         [json!([[[1, 2]], [[-6, 3]]]), json!([])],
     );
     let roots = roots.replace("\"atol\":0", "\"atol\":0.0001");
-    let humaneval = double + &ratio + &roots;
+    // What it returns for 20,000 is too large to leave the session as it is.
+    let halves = row(
+        "HumanEval/3",
+        "def halves(n):\n",
+        "halves",
+        "    return [x / 2 for x in range(n)]\n",
+        [json!([[3], [4]]), json!([[20_000]])],
+    );
+    let humaneval = double + &ratio + &roots + &halves;
     fs::write(root.path().join("HumanEvalPlus.jsonl"), humaneval).unwrap();
     let shared = row(
         "Mbpp/2",
@@ -157,13 +165,25 @@ async fn programs_are_scored() {
             "def find_zero(xs):\n    return -xs[0] / xs[1] + 1e-6",
         ),
         ("HumanEval/2", "def find_zero(xs):\n    return 0.0"),
+        (
+            "HumanEval/3",
+            "def halves(n):\n    return [x / 2 if x % 2 else x // 2 for x in range(n)]",
+        ),
+        (
+            "HumanEval/3",
+            "def halves(n):\n    return [x / 2 + (x == 19_999) for x in range(n)]",
+        ),
+        (
+            "HumanEval/3",
+            "def halves(n):\n    return tuple(x / 2 for x in range(n))",
+        ),
     ];
     let right = (Some(true), true);
     let wrong = (Some(false), false);
     let cheat = (Some(true), false);
     let plus = suite(root.path(), &HUMANEVAL_PLUS, PLUS);
     let expected = [
-        right, wrong, cheat, wrong, wrong, right, wrong, right, wrong,
+        right, wrong, cheat, wrong, wrong, right, wrong, right, wrong, right, wrong, wrong,
     ];
     assert_eq!(scores(&plus, &env, &replies).await, expected);
     // The original inputs do not notice that `int` cuts off a fraction.

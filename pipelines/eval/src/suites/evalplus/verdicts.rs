@@ -28,7 +28,7 @@ impl Executor {
             interpreter,
             modules: Vec::new(),
             task_seconds: 120,
-            answer_seconds: 70,
+            answer_seconds: 105,
         })
     }
 }
