@@ -631,7 +631,7 @@ fn a_rate_over_some_of_the_tasks_says_so() {
         one.scores.upstream = (task == "2").then_some(true);
         one
     });
-    let evaluation = Evaluation::new(fingerprint(&agents), attempts.to_vec());
+    let evaluation = Evaluation::new(fingerprint(&agents), attempts.into());
     let data = ReportData::new(&evaluation, &Options::default());
     let overall = |measure: &str| {
         let boards = leaderboard::leaderboards(&data).into_iter();

@@ -35,8 +35,8 @@ pub(super) fn env(folder: &Path) -> Option<SuiteEnv> {
     })
 }
 
-/// The checkout of a benchmark; if it is not here, the test is skipped. Where `PYBENCH_SUITES` names a folder without it, each value of
-/// `PYBENCH_REQUIRE_ALL` makes that a failure.
+/// The checkout of a benchmark; if it is not here, the test is skipped. Where `PYBENCH_SUITES` names a folder
+/// without it, each value of `PYBENCH_REQUIRE_ALL` makes that a failure.
 pub(super) fn checkout(entry: &Entry) -> Option<PathBuf> {
     let place = Place {
         cache: &default_cache_dir(),

@@ -215,7 +215,7 @@ fn documented(name: &str) -> &'static str {
 /// The recipes for lists that the user downloads, with rows of our own in the form of these lists.
 #[tokio::test]
 async fn documented_recipes_read_lists_as_they_are_published() {
-    let math = r#"{"problem": "What is $1 + 1$?", "level": "Level 1", "type": "Algebra", "solution": "It is $\boxed{2}$."}"#;
+    let math = r#"{"problem": "What is $1 + 1$?", "level": "Level 1", "type": "Algebra", "solution": "It is $\\boxed{2}$."}"#;
     let apps = r#"{"problem_id": 7, "question": "Read integers and print their sum.", "solutions": "", "input_output": "{\"inputs\": [\"1 2\\n\"], \"outputs\": [\"3\\n\"]}", "difficulty": "interview", "url": "", "starter_code": ""}
 {"problem_id": 8, "question": "Print nothing.", "solutions": "", "input_output": "", "difficulty": "interview", "url": "", "starter_code": ""}"#;
     let feedback = r#"{"id": 1, "messages": [{"role": "user", "content": "Sort a list."}, {"role": "assistant", "content": "Done."}]}"#;

@@ -545,8 +545,9 @@ fn the_listed_answers_of_the_built_in_set_become_a_dataset() {
         );
     }
     std::fs::write(checkout.join("data/training.tsv"), questions).unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = port.local_addr().unwrap().port().to_string();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    drop(free);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/task-set");
     let mut command = std::process::Command::new("python3");
     command.args([script, "--tasks", "10", "--port", &port]);
