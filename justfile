@@ -223,7 +223,7 @@ soak *ARGS: setup
 fuzz SECONDS="60":
     @{{ fuzz_for }}$(({{ SECONDS }} * 1000)) cargo test --quiet fuzz_
 
-# Time WHAT (interpreter, eval, data, cluster, studio, render, train, serve, agents, rollout-vllm, llama) against what people use today, in one run; `scale` measures how memory and time grow with a run, `cluster-model` computes what a cluster of 1,000 workers would do, `teach TABLE` what a small model learns.
+# Time WHAT (interpreter, eval, data, cluster, studio, render, train, serve, agents, rollout-vllm, llama) against what people use today, in one run; `scale` measures how memory and time grow with a run, `cluster-model` computes what a cluster of 1,000 workers would do, `teach TABLE` what a small model learns; `task-set` makes a dataset of WikiTableQuestions' training split without a model.
 [group('check')]
 bench WHAT *ARGS: setup
     @what=$1; shift; package=; \

@@ -13,7 +13,7 @@ use pybench_types::text::{line, percent};
 pub(super) struct LeaderboardCell {
     pub(super) value: String,
     pub(super) interval: String,
-    /// `n = 12`.
+    /// `n = 12`, or `n = 1 of 257`.
     pub(super) tasks: String,
     pub(super) note: String,
 }
@@ -176,7 +176,10 @@ fn row(
 ) -> Option<LeaderboardRow> {
     let agent = data.evaluation.fingerprint.agents.get(&summary.agent)?;
     let mut cells = match summary.measure(measure) {
-        Some(measured) => measured_cells(measured, categories),
+        Some(measured) => {
+            let run = summary.tasks - summary.not_run;
+            measured_cells(measured, categories, run)
+        }
         None => {
             let missing = *summary.unmeasured.get(&measure)?;
             let overall = LeaderboardCell {
@@ -209,10 +212,23 @@ fn row(
     })
 }
 
-/// The cells from `overall` to the clustered interval.
-fn measured_cells(measured: &MeasureSummary, categories: &[String]) -> Vec<LeaderboardCell> {
+/// The number of tasks with a value. A score may leave out some of those that were run, as that of DA-Dev's authors does.
+fn counted(tasks: usize, run: usize) -> String {
+    match tasks < run {
+        true => format!("n = {tasks} of {run}"),
+        false => format!("n = {tasks}"),
+    }
+}
+
+/// The cells from `overall` to the clustered interval, of an agent with so many tasks that were run.
+fn measured_cells(
+    measured: &MeasureSummary,
+    categories: &[String],
+    run: usize,
+) -> Vec<LeaderboardCell> {
     let bounds = &measured.bounds;
     let overall = LeaderboardCell {
+        tasks: counted(measured.overall.tasks, run),
         note: match bounds.missing {
             0 => String::new(),
             missing => missing_note(missing, bounds.worst, bounds.best),

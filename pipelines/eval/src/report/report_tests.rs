@@ -621,3 +621,27 @@ fn an_agent_whose_attempts_all_failed_for_reasons_of_ours_is_on_the_leaderboard(
     );
     assert_eq!(notes(vec![failed]), [missing]);
 }
+
+/// DA-Dev's authors do not count questions without a response: their rate says over how many of the questions it is.
+#[test]
+fn a_rate_over_some_of_the_tasks_says_so() {
+    let agents = [("a", AgentKind::Model)];
+    let attempts = ["2", "3", "4"].map(|task| {
+        let mut one = attempt("a", task, 0, task == "2");
+        one.scores.upstream = (task == "2").then_some(true);
+        one
+    });
+    let evaluation = Evaluation::new(fingerprint(&agents), attempts.into());
+    let data = ReportData::new(&evaluation, &Options::default());
+    let overall = |measure: &str| {
+        let boards = leaderboard::leaderboards(&data).into_iter();
+        let mut rows = boards
+            .filter(|board| board.measure == measure)
+            .flat_map(|board| board.rows);
+        let mut row = rows.find(|row| row.label == "a").unwrap();
+        let cell = row.cells.remove(0);
+        (cell.value, cell.tasks)
+    };
+    assert_eq!(overall("upstream"), ("100.0".into(), "n = 1 of 3".into()));
+    assert_eq!(overall("strict"), ("33.3".into(), "n = 3".into()));
+}

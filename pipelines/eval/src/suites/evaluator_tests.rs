@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use pybench_checks::Checker;
 use pybench_interpreter::default_cache_dir;
-use pybench_run::{ExecutorOptions, Interrupt, LocalExecutor, Progress, RunFolder};
+use pybench_net::git_origin::own_checkout;
+use pybench_run::{ExecutorOptions, Interrupt, LocalExecutor, Progress, RunError, RunFolder};
 use pybench_testing::sessions::default_interpreter;
 use pybench_testing::skip;
 use serde_json::{Value, json};
@@ -34,7 +35,8 @@ pub(super) fn env(folder: &Path) -> Option<SuiteEnv> {
     })
 }
 
-/// The checkout of a benchmark; if it is not here, the test is skipped.
+/// The checkout of a benchmark; if it is not here, the test is skipped. Where `PYBENCH_SUITES` names a folder
+/// without it, each value of `PYBENCH_REQUIRE_ALL` makes that a failure.
 pub(super) fn checkout(entry: &Entry) -> Option<PathBuf> {
     let place = Place {
         cache: &default_cache_dir(),
@@ -42,7 +44,38 @@ pub(super) fn checkout(entry: &Entry) -> Option<PathBuf> {
         pybench: None,
         pybench_tasks: None,
     };
-    entry.checkout(&place).map_err(skip::unavailable).ok()
+    let missing = |error: RunError| match own_checkout(entry.name) {
+        Some(_) => skip::missing_tool(error),
+        None => skip::unavailable(error),
+    };
+    entry.checkout(&place).map_err(missing).ok()
+}
+
+/// A test that compares with an evaluator runs again in a process of its own, where `PYBENCH_SUITES` names an empty folder.
+#[test]
+fn a_benchmark_that_a_named_folder_lacks_is_a_failure_where_tests_are_required() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |required: &str| {
+        let test = "suites::gsm8k::tests::the_upstream_score_equals_the_authors_evaluator";
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", test, "--nocapture"]);
+        command.env("PYBENCH_SUITES", folder.path());
+        command.env("PYBENCH_REQUIRE_ALL", required);
+        let output = command.env_remove("PYBENCH_SKIPS").output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&said).into_owned(),
+        )
+    };
+    let (passed, said) = run("");
+    assert!(passed && said.contains("1 passed"), "{said}");
+    assert!(said.contains("skipped: "), "{said}");
+    for required in ["1", "tools"] {
+        let (passed, said) = run(required);
+        assert!(!passed, "{said}");
+        assert!(said.contains("eval fetch --suite gsm8k"), "{said}");
+    }
 }
 
 /// Checks scores: the place of a question, a reply, and whether `upstream` and `strict` accept it.

@@ -8,7 +8,7 @@ use pybench_run::RunError;
 use super::row::Row;
 
 /// Words of benchmarks that have no training split.
-const BENCHMARKS: [&str; 15] = [
+const BENCHMARKS: [&str; 17] = [
     "pybench",
     "pybenchregenerated",
     "dabench",
@@ -21,6 +21,8 @@ const BENCHMARKS: [&str; 15] = [
     "theoremqa",
     "humaneval",
     "humanevalplus",
+    "openaihumaneval",
+    "math500",
     "mbppplus",
     "evalplus",
     "ifeval",
@@ -46,7 +48,7 @@ const SPLITS: [&str; 7] = [
     "pristine",
 ];
 
-/// Refuses a set that, by its name, file or source, is one for evaluation.
+/// Refuses a set that, by its name, file, dataset or source, is one for evaluation.
 ///
 /// # Errors
 /// [`RunError::BadInput`].
@@ -56,9 +58,11 @@ pub(super) fn refuse_evaluation(
     source: Option<&str>,
 ) -> Result<(), RunError> {
     let file = path.file_stem().unwrap_or_default().to_string_lossy();
+    let dataset = dataset_on_hub(path).unwrap_or_default();
     let all = [
         ("name", name),
         ("path", &file),
+        ("path", &dataset),
         ("source", source.unwrap_or_default()),
     ];
     let words = |text: &str| -> Vec<String> {
@@ -78,7 +82,7 @@ pub(super) fn refuse_evaluation(
         })
     };
     let split = has(&WITH_TRAINING) && {
-        let named = all[..2].iter();
+        let named = all[..3].iter();
         named
             .flat_map(|(_, text)| words(text))
             .any(|word| SPLITS.contains(&word.as_str()))
@@ -96,13 +100,32 @@ pub(super) fn refuse_evaluation(
     )))
 }
 
-/// Why a row is one for evaluation: WikiTableQuestions' test splits have ids of their own.
+/// The name of a dataset on the Hub: `NAME` of `hf://datasets/OWNER/NAME@REVISION/PATH`.
+fn dataset_on_hub(path: &Path) -> Option<String> {
+    let address = path.to_str()?.strip_prefix("hf://")?;
+    let (repository, _) = address.split_once('@')?;
+    let (_, name) = repository.rsplit_once('/')?;
+    Some(name.to_owned())
+}
+
+/// Why a row is one for evaluation: test questions of WikiTableQuestions and MATH have ids of their own.
 pub(super) fn row_problem(row: &Row) -> Option<String> {
     let id = row.id.as_ref()?;
-    let number = id.strip_prefix("nu-").or_else(|| id.strip_prefix("ns-"))?;
-    number.bytes().all(|b| b.is_ascii_digit()).then(|| {
-        format!("the id `{id}` is that of a test question of WikiTableQuestions; use its training split (`nt-…`)")
-    })
+    let (set, training) = measured_by(id)?;
+    Some(format!(
+        "the id `{id}` is that of a test question of {set}; use its training split (`{training}`)"
+    ))
+}
+
+/// The set whose test questions have such ids, and what those of its training split look like.
+fn measured_by(id: &str) -> Option<(&'static str, &'static str)> {
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let question = id.strip_prefix("nu-").or_else(|| id.strip_prefix("ns-"));
+    if question.is_some_and(is_number) {
+        return Some(("WikiTableQuestions", "nt-…"));
+    }
+    let (_, file) = id.strip_prefix("test/")?.split_once('/')?;
+    is_number(file.strip_suffix(".json")?).then_some(("MATH", "train/…"))
 }
 
 #[cfg(test)]
@@ -140,6 +163,13 @@ mod tests {
             ("da-dev-verified", "x.jsonl", ""),
             ("a", "MbppPlus.jsonl", ""),
             ("mmlu", "val.jsonl", ""),
+            ("a", "hf://datasets/o/MATH-500@main/a.jsonl#sha256=0", ""),
+            (
+                "a",
+                "hf://datasets/o/openai_humaneval@main/a.jsonl#sha256=0",
+                "",
+            ),
+            ("a", "hf://datasets/o/apps@main/test.jsonl#sha256=0", ""),
         ] {
             assert!(refused(name, path, source), "{name} {path} {source}");
         }
@@ -149,8 +179,26 @@ mod tests {
             ("mmlu", "auxiliary_train.jsonl", ""),
             ("mine", "questions.jsonl", "made with pybench"),
             ("wikitablequestions-train", "training.tsv", ""),
+            ("a", "hf://datasets/o/apps@main/train.jsonl#sha256=0", ""),
+            ("a", "hf://datasets/o/mine@main/test.jsonl#sha256=0", ""),
         ] {
             assert!(!refused(name, path, source), "{name} {path} {source}");
+        }
+    }
+
+    #[test]
+    fn ids_of_test_questions_are_known() {
+        for (id, expected) in [
+            ("nu-12", Some("WikiTableQuestions")),
+            ("ns-0", Some("WikiTableQuestions")),
+            ("test/algebra/24.json", Some("MATH")),
+            ("nt-12", None),
+            ("nu-a", None),
+            ("train/algebra/24.json", None),
+            ("test/algebra", None),
+            ("test/a/b.json", None),
+        ] {
+            assert_eq!(measured_by(id).map(|(set, _)| set), expected, "{id}");
         }
     }
 }

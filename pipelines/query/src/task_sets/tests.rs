@@ -203,6 +203,72 @@ async fn conversations_become_tasks_that_a_judge_decides() {
     assert!(error.contains(part), "{error}");
 }
 
+/// The recipe of a set on the page about published sets.
+fn documented(name: &str) -> &'static str {
+    let page = include_str!("../../../../docs/published-task-sets.md");
+    let blocks = page.split("```toml\n").skip(1);
+    let mut blocks = blocks.filter_map(|text| text.split("```").next());
+    let named = format!("name = \"{name}\"\n");
+    blocks.find(|block| block.contains(&named)).unwrap()
+}
+
+/// The recipes for lists that the user downloads, with rows of our own in the form of these lists.
+#[tokio::test]
+async fn documented_recipes_read_lists_as_they_are_published() {
+    let math = r#"{"problem": "What is $1 + 1$?", "level": "Level 1", "type": "Algebra", "solution": "It is $\\boxed{2}$."}"#;
+    let apps = r#"{"problem_id": 7, "question": "Read integers and print their sum.", "solutions": "", "input_output": "{\"inputs\": [\"1 2\\n\"], \"outputs\": [\"3\\n\"]}", "difficulty": "interview", "url": "", "starter_code": ""}
+{"problem_id": 8, "question": "Print nothing.", "solutions": "", "input_output": "", "difficulty": "interview", "url": "", "starter_code": ""}"#;
+    let feedback = r#"{"id": 1, "messages": [{"role": "user", "content": "Sort a list."}, {"role": "assistant", "content": "Done."}]}"#;
+    for (name, path, rows, license) in [
+        ("math-train", "math-train.jsonl", math, "MIT"),
+        ("apps-train", "train.jsonl", apps, "MIT"),
+        (
+            "code-feedback",
+            "Code-Feedback.jsonl",
+            feedback,
+            "Apache-2.0",
+        ),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join(path), rows).unwrap();
+        let made = tasks(root.path(), 1, documented(name)).await.unwrap();
+        let [task] = made.as_slice() else {
+            panic!("{name}: {made:?}")
+        };
+        let TaskOrigin::TaskSet {
+            set,
+            license: stated,
+            ..
+        } = &task.origin
+        else {
+            panic!("{:?}", task.origin)
+        };
+        assert_eq!((set.as_str(), stated.as_str()), (name, license));
+    }
+}
+
+/// PRM800K's list for training holds problems of MATH's test split, which their ids tell.
+#[tokio::test]
+async fn test_problems_in_a_list_for_training_are_left_out() {
+    let row = |id: &str, sum: usize| {
+        format!(
+            r#"{{"problem": "What is 1 + {sum}?", "solution": "$\\boxed{{{}}}$", "unique_id": "{id}"}}"#,
+            sum + 1
+        )
+    };
+    let rows = [
+        row("test/algebra/1.json", 1),
+        row("train/algebra/1.json", 2),
+    ];
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("math-train.jsonl"), rows.join("\n")).unwrap();
+    let sets = documented("math-train");
+    let sets = sets.replace("\"solution\"", "\"solution\", id = \"unique_id\"");
+    let made = tasks(root.path(), 2, &sets).await.unwrap();
+    assert_eq!(made.len(), 1);
+    assert!(made[0].query.starts_with("What is 1 + 2?"));
+}
+
 #[tokio::test]
 async fn evaluation_data_are_refused() {
     let row = "{\"question\": \"q\", \"answer\": \"a\", \"n\": \"nu-12\"}";

@@ -20,11 +20,15 @@ use serde_json::json;
 
 use crate::fixture::{ALONE, SuiteFixture, recipe, script, setup, tools};
 
+/// A task without inputs that only a person or a vision model can judge; its checks decide what is decidable.
+const DRAWING: u32 = 116;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_audit_of_the_strict_score_passes() {
     let Some(interpreter) = tools() else { return };
     let fixture = SuiteFixture::new();
-    let rows: Vec<_> = ALONE
+    let audited = [&ALONE[..], &[DRAWING]].concat();
+    let rows: Vec<_> = audited
         .iter()
         .map(|index| json!({"index": index.to_string(), "user": format!("a prompt for task {index}"), "file_paths": []}))
         .collect();
@@ -34,7 +38,7 @@ async fn the_audit_of_the_strict_score_passes() {
     )
     .unwrap();
     let bench = PyBench::new(Upstream::open(&fixture.path("bench")).unwrap()).unwrap();
-    let specs: Vec<_> = ALONE
+    let specs: Vec<_> = audited
         .iter()
         .map(|index| bench.specs[index].clone())
         .collect();

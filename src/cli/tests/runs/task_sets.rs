@@ -522,3 +522,56 @@ async fn formulas_and_functions_are_decided_by_executed_code() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(code(&output), Some(0), "{text}\n{error}");
 }
+
+/// The bench that makes a dataset of WikiTableQuestions' training split with a script in place of a model, on a checkout with
+/// ten questions of our own: nine answers are those listed, the tenth is wrong.
+#[test]
+fn the_listed_answers_of_the_built_in_set_become_a_dataset() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let checkout = folder.path().join("suites/wikitablequestions");
+    std::fs::create_dir_all(checkout.join("data")).unwrap();
+    std::fs::create_dir_all(checkout.join("csv/1-csv")).unwrap();
+    let mut questions = "id\tutterance\tcontext\ttargetValue\n".to_owned();
+    for fleet in 0..10 {
+        let boats = format!(
+            "\"boat\",\"knots\"\n\"Gull {fleet}\",\"9\"\n\"Tern {fleet}\",\"7\"\n\"Auk {fleet}\",\"4\"\n"
+        );
+        std::fs::write(checkout.join(format!("csv/1-csv/{fleet}.csv")), boats).unwrap();
+        questions += &format!(
+            "nt-{fleet}\twhich boat of fleet {fleet} is the fastest?\tcsv/1-csv/{fleet}.csv\tGull {fleet}\n"
+        );
+    }
+    std::fs::write(checkout.join("data/training.tsv"), questions).unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    drop(free);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/task-set");
+    let mut command = std::process::Command::new("python3");
+    command.args([script, "--tasks", "10", "--port", &port]);
+    command.args(["--pybench", crate::support::PYBENCH]);
+    command
+        .current_dir(folder.path())
+        .env("PYBENCH_SUITES", folder.path().join("suites"))
+        .env_remove("PYBENCH_ROOT");
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(code(&output), Some(0), "{text}\n{error}");
+    assert!(
+        text.contains("0 files → 10 tasks → 10 trajectories → 9 accepted"),
+        "{text}"
+    );
+    let dataset = folder.path().join("data/runs/task-set/dataset");
+    let mut rows = 0;
+    for shard in pybench_datasets::read::shards(&dataset).unwrap() {
+        for row in pybench_datasets::read::rows(&shard.path).unwrap() {
+            let row = row.unwrap();
+            assert_eq!(row.task_license.as_deref(), Some("CC-BY-SA-4.0"));
+            rows += 1;
+        }
+    }
+    assert_eq!(rows, 9, "{text}");
+}

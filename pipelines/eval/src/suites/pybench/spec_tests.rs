@@ -74,6 +74,26 @@ fn most_headline_tasks_have_variants() {
     assert!(varied >= 60, "{varied}");
 }
 
+/// What a person or a vision model decides is left to them; what is decidable has checks, and solutions that the audit proves
+/// them with.
+#[test]
+fn judged_tasks_have_checks_of_what_is_decidable() {
+    let specs = embedded().unwrap();
+    let judged = |spec: &&TaskSpec| matches!(spec.status, TaskStatus::Judge(_));
+    let judged: Vec<&TaskSpec> = specs.values().filter(judged).collect();
+    let indexes: Vec<u32> = judged.iter().map(|spec| spec.index).collect();
+    assert_eq!(indexes, [49, 116, 132]);
+    for spec in judged {
+        let proven = !spec.checks.is_empty() && spec.solution.is_some();
+        assert!(proven, "task {}", spec.index);
+        assert!(
+            spec.mutants.len() >= 5 && !spec.rights.is_empty(),
+            "task {}",
+            spec.index
+        );
+    }
+}
+
 #[test]
 fn the_embedded_task_files_are_valid() {
     let specs = embedded().unwrap();
