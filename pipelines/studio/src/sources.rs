@@ -43,10 +43,13 @@ pub(crate) struct Sources {
     /// Folder of the indexes.
     cache: PathBuf,
     claim: OnceLock<Option<CacheClaim>>,
-    open: Mutex<HashMap<String, OpenSource>>,
+    open: Mutex<HashMap<String, Arc<SourceSlot>>>,
     described: Mutex<HashMap<String, (Digest, SourceInfo)>>,
     watchers: Arc<Watchers>,
 }
+
+/// A source that was asked for; `None` until it is open. It is locked while it opens, so that nobody else begins to index it.
+type SourceSlot = Mutex<Option<OpenSource>>;
 
 /// What was asked for.
 pub(crate) enum What {
@@ -206,26 +209,32 @@ impl Sources {
 
     /// The source with an index of what it has now, or had a moment ago.
     fn current(&self, name: &str, source: &TrajectorySource) -> Result<Arc<Opened>, RunError> {
-        let mut open = lock(&self.open);
+        let slot = self.slot(name);
+        let mut known = lock(&slot);
         let state = state(source)?;
-        let mut known = open.get_mut(name);
-        if let Some(known) = &mut known
+        if let Some(known) = &mut *known
             && (known.is_growing() || known.shown().is_current(source, &state))
         {
             return Ok(known.shown().clone());
         }
         let newer = Arc::new(self.index(source, state)?);
         newer.index.wait_for_rows()?;
-        match known {
+        match &mut *known {
             Some(known) => {
                 known.replace(newer);
                 Ok(known.shown().clone())
             }
             None => {
-                open.insert(name.to_owned(), OpenSource::new(newer.clone()));
+                *known = Some(OpenSource::new(newer.clone()));
                 Ok(newer)
             }
         }
+    }
+
+    /// The place of a source. Only requests for this source wait while it is locked.
+    fn slot(&self, name: &str) -> Arc<SourceSlot> {
+        let mut open = lock(&self.open);
+        open.entry(name.to_owned()).or_default().clone()
     }
 
     /// The source with an index that is made, or that begins to be made.

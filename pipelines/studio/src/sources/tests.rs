@@ -1,4 +1,10 @@
+use std::sync::mpsc::channel;
+use std::thread;
+
 use super::*;
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(300);
 
 fn dataset(text: &str) -> (tempfile::TempDir, Sources) {
     let folder = tempfile::tempdir().unwrap();
@@ -131,4 +137,31 @@ fn the_old_list_is_shown_until_the_new_one_is_complete() {
     let whole = sources.open_whole("d").unwrap().unwrap();
     let page = whole.index.page(&Default::default()).unwrap();
     assert_eq!((page.total, page.indexing), (20_000, None));
+}
+
+#[test]
+fn a_source_that_opens_slowly_delays_only_those_who_ask_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["large", "small"] {
+        let run = folder.path().join("runs").join(name);
+        std::fs::create_dir_all(&run).unwrap();
+        crate::evaluation::tests::write(&run, &[("m", "1", Some(true))]);
+    }
+    let what = What::Runs(folder.path().join("runs"));
+    let sources = Arc::new(Sources::new(what, folder.path().join("cache")));
+    let ask = |name: &'static str| {
+        let sources = sources.clone();
+        let (sender, receiver) = channel();
+        thread::spawn(move || sender.send(sources.open(name).unwrap().unwrap()));
+        receiver
+    };
+    // As while the first request for it begins an index.
+    let slot = sources.slot("large");
+    let opening = lock(&slot);
+    let waiting = [ask("large"), ask("large")];
+    ask("small").recv_timeout(LONG).unwrap();
+    assert!(waiting.iter().all(|one| one.try_recv().is_err()));
+    drop(opening);
+    let [one, other] = waiting.map(|one| one.recv_timeout(LONG).unwrap());
+    assert!(Arc::ptr_eq(&one, &other));
 }
