@@ -69,6 +69,8 @@ pub(crate) struct Opened {
     /// Folder of the run; `None` for a dataset or log.
     run: Option<PathBuf>,
     state: Mutex<Digest>,
+    /// Why a newer index could not be made; empty if none failed.
+    outdated: Mutex<String>,
     saving: Mutex<()>,
 }
 
@@ -200,10 +202,10 @@ impl Sources {
     /// As [`Sources::open`]; waits until all trajectories are indexed.
     ///
     /// # Errors
-    /// Those of [`Sources::open`].
+    /// Those of [`Sources::open`]; the source has changed, and cannot be indexed any more.
     pub(crate) fn open_whole(&self, name: &str) -> Result<Option<Arc<Opened>>, RunError> {
         let opened = self.open(name)?;
-        opened.iter().try_for_each(|opened| opened.index.wait())?;
+        opened.iter().try_for_each(|opened| opened.wait())?;
         Ok(opened)
     }
 
@@ -213,18 +215,20 @@ impl Sources {
         let mut known = lock(&slot);
         let state = state(source)?;
         if let Some(known) = &mut *known
-            && (known.is_growing() || known.shown().is_current(source, &state))
+            && (known.is_growing() || known.newest().is_current(source, &state))
         {
             return Ok(known.shown().clone());
         }
         let newer = Arc::new(self.index(source, state)?);
-        newer.index.wait_for_rows()?;
+        let made = newer.index.wait_for_rows();
         match &mut *known {
-            Some(known) => {
+            // It stays until the newer one is complete, and says why if that fails.
+            Some(known) if known.is_whole() => {
                 known.replace(newer);
                 Ok(known.shown().clone())
             }
-            None => {
+            _ => {
+                made?;
                 *known = Some(OpenSource::new(newer.clone()));
                 Ok(newer)
             }
@@ -264,6 +268,7 @@ impl Sources {
             files,
             run,
             state: Mutex::new(state),
+            outdated: Mutex::default(),
             saving: Mutex::default(),
         })
     }
@@ -385,6 +390,7 @@ impl Opened {
         let mut page = self.index.page(&query)?;
         let rows = page.rows.iter().filter(|row| edited.contains(&row.id));
         page.edited = rows.map(|row| row.number).collect();
+        page.outdated = lock(&self.outdated).clone();
         Ok(page)
     }
 
@@ -410,6 +416,20 @@ impl Opened {
             Files::Run(store) => Some(store),
             Files::Dataset(_) => None,
         }
+    }
+
+    /// Waits until all trajectories are indexed.
+    fn wait(&self) -> Result<(), RunError> {
+        self.index.wait()?;
+        match &*lock(&self.outdated) {
+            problem if problem.is_empty() => Ok(()),
+            problem => Err(RunError::BadInput(problem.clone())),
+        }
+    }
+
+    /// Notes why a newer index could not be made.
+    fn set_outdated(&self, problem: String) {
+        *lock(&self.outdated) = problem;
     }
 
     fn state(&self) -> Digest {

@@ -165,3 +165,41 @@ fn a_source_that_opens_slowly_delays_only_those_who_ask_for_it() {
     let [one, other] = waiting.map(|one| one.recv_timeout(LONG).unwrap());
     assert!(Arc::ptr_eq(&one, &other));
 }
+
+#[test]
+fn a_complete_list_stays_when_the_files_cannot_be_indexed_any_more() {
+    let (folder, sources) = dataset(ROW);
+    let path = folder.path().join("d/data/train.jsonl");
+    let What::One { source, .. } = &sources.what else {
+        panic!()
+    };
+    let state = || state(source).unwrap();
+    let begin = || Arc::new(sources.index(source, state()).unwrap());
+    let page = |open: &OpenSource| open.shown().page(ListQuery::default()).unwrap();
+    let old = begin();
+    old.index.wait().unwrap();
+    let mut open = OpenSource::new(old.clone());
+    for rows in [1, 20_000] {
+        std::fs::write(&path, format!("{ROW}\n").repeat(rows) + "no\n").unwrap();
+        let broken = begin();
+        open.replace(broken.clone());
+        assert!(broken.index.wait().is_err());
+        assert!(!open.is_growing() && Arc::ptr_eq(open.shown(), &old));
+        // It is not indexed again before the files change.
+        assert!(open.newest().is_current(source, &state()));
+        let page = page(&open);
+        assert_eq!((page.total, page.indexing), (1, None));
+        let failed = broken.index.progress().unwrap();
+        assert!(!failed.problem.is_empty());
+        assert_eq!(page.outdated, failed.problem);
+        // What needs all trajectories does not take the old ones for all.
+        assert!(open.shown().wait().is_err());
+    }
+    std::fs::write(&path, format!("{ROW}\n{ROW}\n")).unwrap();
+    let whole = begin();
+    open.replace(whole.clone());
+    whole.index.wait().unwrap();
+    assert!(!open.is_growing());
+    let page = page(&open);
+    assert_eq!((page.total, &*page.outdated), (2, ""));
+}
