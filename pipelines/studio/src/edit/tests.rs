@@ -885,6 +885,36 @@ async fn a_model_continues_within_its_limits_and_its_turns_are_known_as_its_own(
     assert!(error.unwrap().contains("does not have the reply"));
 }
 
+#[tokio::test]
+async fn no_turn_is_taken_back_while_a_model_writes() {
+    let bench = Bench::new(LONG);
+    let fork = bench.begin(bench.plan(2, ""), Vec::new()).unwrap().unwrap();
+    until(&fork, Phase::Waiting).await;
+    fork.send(0, vec![cell("I count again.", "better")])
+        .unwrap();
+    until(&fork, Phase::Waiting).await;
+    // It writes for ever.
+    fork.continue_by(1, by_model(&[], &one_turn()).unwrap())
+        .unwrap();
+    let refused = fork.back(0).unwrap_err();
+    assert_eq!(refused.exit_code(), ExitCode::Conflict);
+    assert!(refused.to_string().contains("stop it"), "{refused}");
+    assert_eq!(fork.view().written.len(), 1);
+    fork.stop();
+    until(&fork, Phase::Waiting).await;
+    fork.back(0).unwrap();
+    until(&fork, Phase::Waiting).await;
+    assert_eq!(fork.view().written, []);
+    // Its answer ends its work.
+    let answer = [FORMAT.write_answer("2")];
+    fork.continue_by(0, by_model(&answer, &one_turn()).unwrap())
+        .unwrap();
+    until(&fork, Phase::Checked).await;
+    fork.back(0).unwrap();
+    until(&fork, Phase::Waiting).await;
+    assert_eq!(fork.view().written, []);
+}
+
 #[test]
 fn limits_of_a_model_are_checked() {
     for (request, expected) in [
