@@ -205,6 +205,15 @@ impl Embedded {
         reply(answer.map_err(|error| ChatError::Internal(error.to_string()))??)
     }
 
+    /// Ends the process and waits until its memory is free. Another request would start one again.
+    pub async fn stop(&self) {
+        // A reply that was withdrawn ends first.
+        let process = self.state.lock().await.process.take();
+        if let Some(process) = process {
+            process.kill().await;
+        }
+    }
+
     /// Wraps the model so that its calls are journaled. They cost tokens, but no money.
     pub fn metered(
         self,

@@ -130,6 +130,13 @@ impl Process {
         stopped.map_err(|_| withdrawn())?
     }
 
+    /// Ends the process and waits until its memory is free.
+    pub(super) async fn kill(mut self) {
+        if let Err(error) = self.child.kill().await {
+            tracing::warn!("could not end the process of a model: {error}");
+        }
+    }
+
     async fn explained(&mut self, error: ReadError) -> String {
         match error {
             ReadError::Ended => self.exit_message().await,

@@ -60,6 +60,13 @@ impl ServedModel {
         self.is_unreachable.load(Ordering::Relaxed)
     }
 
+    /// Stops the server, if it runs, and waits until its memory is free.
+    pub async fn stop(self) {
+        if let Some(server) = self.server.into_inner() {
+            server.stop().await;
+        }
+    }
+
     /// The server, which is started if it does not run.
     async fn server(&self) -> Result<&ModelServer, ChatError> {
         let server = self.server.get_or_try_init(|| self.start()).await;

@@ -1,5 +1,6 @@
 //! Agents to talk with: those of a recipe of `pybench eval`, and the newest checkpoint.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use pybench_attempts::model_server;
@@ -70,6 +71,48 @@ pub fn of_endpoint(model: &str, base_url: &str, key_env: Option<&str>) -> Settin
     of_agent(model, agent, FormatChoice::Tools)
 }
 
+/// Checks that the variables which an agent names may be sent to its endpoint. For agents that other people may have written;
+/// `variable` reads environment variables.
+///
+/// # Errors
+/// As [`pybench_llm::check_endpoint`].
+pub fn check_endpoint(
+    agent: &AgentChoice,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<(), RunError> {
+    match destination(agent) {
+        Some((base_url, ..)) => pybench_llm::check_endpoint(base_url, &keys(agent), variable),
+        None => Ok(()),
+    }
+}
+
+/// The variables whose values are sent to the endpoint of an agent.
+pub fn keys(agent: &AgentChoice) -> Vec<&str> {
+    let Some((_, key_env, headers)) = destination(agent) else {
+        return Vec::new();
+    };
+    let of_headers = headers.values().filter_map(|value| value.strip_prefix('$'));
+    key_env.into_iter().chain(of_headers).collect()
+}
+
+/// Whether two agents send the same keys to the same endpoint.
+pub fn is_same_endpoint(one: &AgentChoice, other: &AgentChoice) -> bool {
+    destination(one).is_some() && destination(one) == destination(other)
+}
+
+/// The address of an agent's endpoint, the variable of its key, and its headers; `None` if it has no endpoint.
+fn destination(agent: &AgentChoice) -> Option<(&str, Option<&str>, &BTreeMap<String, String>)> {
+    match agent {
+        AgentChoice::Openai {
+            base_url,
+            key_env,
+            headers,
+            ..
+        } => Some((base_url, key_env.as_deref(), headers)),
+        _ => None,
+    }
+}
+
 pub(crate) fn endpoint(model: &str, base_url: &str, key_env: Option<&str>) -> AgentChoice {
     AgentChoice::Openai {
         model: model.to_owned(),
@@ -129,4 +172,36 @@ fn is_model(choice: &AgentChoice) -> bool {
             | AgentChoice::Gguf { .. }
             | AgentChoice::Config { .. }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_keys_and_headers_are_checked() {
+        let agent = |base_url: &str, header: &str| -> AgentChoice {
+            let agent = serde_json::json!({
+                "kind": "openai", "model": "m", "base_url": base_url, "key_env": "A", "headers": {"x-token": header}});
+            serde_json::from_value(agent).unwrap()
+        };
+        let set = |name: &str| ["A", "B"].contains(&name).then(|| "x".to_owned());
+        let of = |base_url: &str, header: &str| check_endpoint(&agent(base_url, header), set);
+        of("https://h/v1", "$B").unwrap();
+        of("https://h/v1", "C").unwrap();
+        for (base_url, header, why) in [
+            ("http://h/v1", "C", "over https"),
+            ("https://h/v1", "$C", "not set"),
+            ("h/v1", "C", "cannot be read"),
+        ] {
+            let error = of(base_url, header).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        let human = serde_json::json!({"kind": "human"});
+        check_endpoint(&serde_json::from_value(human).unwrap(), set).unwrap();
+        let one = agent("https://h/v1", "C");
+        assert!(is_same_endpoint(&one, &agent("https://h/v1", "C")));
+        assert!(!is_same_endpoint(&one, &agent("https://h/v1", "D")));
+        assert!(!is_same_endpoint(&one, &agent("https://i/v1", "C")));
+    }
 }

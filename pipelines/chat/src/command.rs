@@ -156,6 +156,10 @@ async fn resumed(
     let digits = (id != LAST).then_some(id);
     let id = history.find(digits)?;
     let settings = history.read(&id)?.settings;
+    // Somebody else may have begun it.
+    if args.profile.is_some() {
+        agents::check_endpoint(&settings.agent, |name| std::env::var(name).ok())?;
+    }
     let tools = tools(&settings, root).await?;
     let conversation = Conversation::resume(history, id, tools, root)?;
     if conversation.next_step() != Next::Person {

@@ -1,6 +1,7 @@
 //! A model in the memory of this machine. Conversations with different message formats can share one.
 
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use pybench_agent as agent;
@@ -13,10 +14,16 @@ use pybench_interpreter::default_cache_dir;
 use pybench_llm::ChatModel;
 use pybench_run::{Rollout, RunError};
 
+/// Ends when the memory of a model is free.
+pub type Unloading = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// A model in the memory of this machine. It is unloaded when the last of its clients and holders is dropped.
 pub trait LocalModel: Send + Sync {
     /// The model for conversations with these settings.
     fn client(self: Arc<Self>, rollout: &Rollout) -> Arc<dyn ChatModel>;
+
+    /// Unloads it, if nobody else uses it, and waits until its memory is free.
+    fn unload(self: Arc<Self>) -> Unloading;
 
     /// Whether it no longer answers, so that it has to be loaded again.
     fn is_broken(&self) -> bool {
@@ -28,12 +35,28 @@ impl LocalModel for Embedded {
     fn client(self: Arc<Self>, _: &Rollout) -> Arc<dyn ChatModel> {
         self
     }
+
+    fn unload(self: Arc<Self>) -> Unloading {
+        Box::pin(async move {
+            if let Some(model) = Arc::into_inner(self) {
+                model.stop().await;
+            }
+        })
+    }
 }
 
 impl LocalModel for ServedModel {
     fn client(self: Arc<Self>, rollout: &Rollout) -> Arc<dyn ChatModel> {
         let options = RequestOptions::of_rollout(agent::format(rollout.format), rollout);
         Arc::new(Served::of(self, options))
+    }
+
+    fn unload(self: Arc<Self>) -> Unloading {
+        Box::pin(async move {
+            if let Some(model) = Arc::into_inner(self) {
+                model.stop().await;
+            }
+        })
     }
 
     fn is_broken(&self) -> bool {

@@ -43,10 +43,13 @@ pub(crate) struct Sources {
     /// Folder of the indexes.
     cache: PathBuf,
     claim: OnceLock<Option<CacheClaim>>,
-    open: Mutex<HashMap<String, OpenSource>>,
+    open: Mutex<HashMap<String, Arc<SourceSlot>>>,
     described: Mutex<HashMap<String, (Digest, SourceInfo)>>,
     watchers: Arc<Watchers>,
 }
+
+/// A source that was asked for; `None` until it is open. It is locked while it opens, so that nobody else begins to index it.
+type SourceSlot = Mutex<Option<OpenSource>>;
 
 /// What was asked for.
 pub(crate) enum What {
@@ -66,6 +69,8 @@ pub(crate) struct Opened {
     /// Folder of the run; `None` for a dataset or log.
     run: Option<PathBuf>,
     state: Mutex<Digest>,
+    /// Why a newer index could not be made; empty if none failed.
+    outdated: Mutex<String>,
     saving: Mutex<()>,
 }
 
@@ -197,35 +202,43 @@ impl Sources {
     /// As [`Sources::open`]; waits until all trajectories are indexed.
     ///
     /// # Errors
-    /// Those of [`Sources::open`].
+    /// Those of [`Sources::open`]; the source has changed, and cannot be indexed any more.
     pub(crate) fn open_whole(&self, name: &str) -> Result<Option<Arc<Opened>>, RunError> {
         let opened = self.open(name)?;
-        opened.iter().try_for_each(|opened| opened.index.wait())?;
+        opened.iter().try_for_each(|opened| opened.wait())?;
         Ok(opened)
     }
 
     /// The source with an index of what it has now, or had a moment ago.
     fn current(&self, name: &str, source: &TrajectorySource) -> Result<Arc<Opened>, RunError> {
-        let mut open = lock(&self.open);
+        let slot = self.slot(name);
+        let mut known = lock(&slot);
         let state = state(source)?;
-        let mut known = open.get_mut(name);
-        if let Some(known) = &mut known
-            && (known.is_growing() || known.shown().is_current(source, &state))
+        if let Some(known) = &mut *known
+            && (known.is_growing() || known.newest().is_current(source, &state))
         {
             return Ok(known.shown().clone());
         }
         let newer = Arc::new(self.index(source, state)?);
-        newer.index.wait_for_rows()?;
-        match known {
-            Some(known) => {
+        let made = newer.index.wait_for_rows();
+        match &mut *known {
+            // It stays until the newer one is complete, and says why if that fails.
+            Some(known) if known.is_whole() => {
                 known.replace(newer);
                 Ok(known.shown().clone())
             }
-            None => {
-                open.insert(name.to_owned(), OpenSource::new(newer.clone()));
+            _ => {
+                made?;
+                *known = Some(OpenSource::new(newer.clone()));
                 Ok(newer)
             }
         }
+    }
+
+    /// The place of a source. Only requests for this source wait while it is locked.
+    fn slot(&self, name: &str) -> Arc<SourceSlot> {
+        let mut open = lock(&self.open);
+        open.entry(name.to_owned()).or_default().clone()
     }
 
     /// The source with an index that is made, or that begins to be made.
@@ -255,6 +268,7 @@ impl Sources {
             files,
             run,
             state: Mutex::new(state),
+            outdated: Mutex::default(),
             saving: Mutex::default(),
         })
     }
@@ -376,6 +390,7 @@ impl Opened {
         let mut page = self.index.page(&query)?;
         let rows = page.rows.iter().filter(|row| edited.contains(&row.id));
         page.edited = rows.map(|row| row.number).collect();
+        page.outdated = lock(&self.outdated).clone();
         Ok(page)
     }
 
@@ -401,6 +416,20 @@ impl Opened {
             Files::Run(store) => Some(store),
             Files::Dataset(_) => None,
         }
+    }
+
+    /// Waits until all trajectories are indexed.
+    fn wait(&self) -> Result<(), RunError> {
+        self.index.wait()?;
+        match &*lock(&self.outdated) {
+            problem if problem.is_empty() => Ok(()),
+            problem => Err(RunError::BadInput(problem.clone())),
+        }
+    }
+
+    /// Notes why a newer index could not be made.
+    fn set_outdated(&self, problem: String) {
+        *lock(&self.outdated) = problem;
     }
 
     fn state(&self) -> Digest {

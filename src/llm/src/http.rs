@@ -8,11 +8,12 @@ use std::time::{Duration, SystemTime};
 use async_openai::error::OpenAIError;
 use async_openai::middleware::HttpRequestFactory;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, ClientBuilder, Request, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::ChatError;
+use super::endpoint_check::is_loopback;
 use super::lines::{Lines, ReadLimits, transport_error};
 
 /// Maximum size of a response, bytes.
@@ -35,35 +36,55 @@ pub(super) enum Answered {
 /// The transport for async-openai. The default transport would retry silently and read bodies without a limit;
 /// this one sends a request once and reports every failure as a [`ChatError`].
 #[derive(Clone, Debug)]
-pub(super) struct Transport(Client);
+pub(super) struct Transport {
+    client: Client,
+    /// For this machine: a proxy would read the key, and reach another machine under the same address.
+    direct: Client,
+}
 
 impl Transport {
     /// `timeout` limits the whole exchange, including the body.
     pub(super) fn new(timeout: Duration) -> Result<Self, ChatError> {
-        let client = Client::builder()
-            .connect_timeout(timeout.min(Duration::from_secs(20)))
-            .timeout(timeout)
-            // A redirect could leak the API key to another host.
-            .redirect(reqwest::redirect::Policy::none())
-            .build();
-        Self::of(client)
+        Self::of(|| {
+            Client::builder()
+                .connect_timeout(timeout.min(Duration::from_secs(20)))
+                .timeout(timeout)
+                // A redirect could leak the API key to another host.
+                .redirect(reqwest::redirect::Policy::none())
+        })
     }
 
     /// For file transfers: `timeout` limits the time without data, [`MAX_FILE_TRANSFER`] the whole exchange.
     pub(super) fn for_files(timeout: Duration) -> Result<Self, ChatError> {
-        let client = Client::builder()
-            .connect_timeout(timeout.min(Duration::from_secs(20)))
-            .read_timeout(timeout)
-            .timeout(MAX_FILE_TRANSFER)
-            .redirect(reqwest::redirect::Policy::none())
-            .build();
-        Self::of(client)
+        Self::of(|| {
+            Client::builder()
+                .connect_timeout(timeout.min(Duration::from_secs(20)))
+                .read_timeout(timeout)
+                .timeout(MAX_FILE_TRANSFER)
+                .redirect(reqwest::redirect::Policy::none())
+        })
     }
 
-    fn of(client: reqwest::Result<Client>) -> Result<Self, ChatError> {
-        client
-            .map(Self)
-            .map_err(|error| ChatError::Internal(format!("cannot create an HTTP client: {error}")))
+    fn of(builder: impl Fn() -> ClientBuilder) -> Result<Self, ChatError> {
+        let built = |builder: ClientBuilder| {
+            let built = builder.build();
+            built.map_err(|error| {
+                ChatError::Internal(format!("cannot create an HTTP client: {error}"))
+            })
+        };
+        Ok(Self {
+            client: built(builder())?,
+            direct: built(builder().no_proxy())?,
+        })
+    }
+
+    /// Sends a request once, to this machine through no proxy.
+    async fn execute(&self, request: Request) -> Result<Response, ChatError> {
+        let client = match is_loopback(request.url()) {
+            true => &self.direct,
+            false => &self.client,
+        };
+        client.execute(request).await.map_err(transport_error)
     }
 }
 
@@ -77,10 +98,10 @@ impl tower::Service<HttpRequestFactory> for Transport {
     }
 
     fn call(&mut self, factory: HttpRequestFactory) -> Self::Future {
-        let client = self.0.clone();
+        let transport = self.clone();
         Box::pin(async move {
             let request = factory.build().await?;
-            let answer = exchange(&client, request).await;
+            let answer = transport.exchange(request).await;
             answer
                 .map(|body| http::Response::new(body).into())
                 .map_err(|error| OpenAIError::Boxed(Box::new(error)))
@@ -96,7 +117,7 @@ impl Transport {
         headers: HeaderMap,
         body: &Value,
     ) -> Result<Value, ChatError> {
-        self.send(self.0.post(url).headers(headers).json(body))
+        self.send(self.client.post(url).headers(headers).json(body))
             .await
     }
 
@@ -108,18 +129,24 @@ impl Transport {
         media_type: &str,
         body: Vec<u8>,
     ) -> Result<Value, ChatError> {
-        let request = self.0.post(url).headers(headers);
+        let request = self.client.post(url).headers(headers);
         self.send(request.header(CONTENT_TYPE, media_type).body(body))
             .await
     }
 
     /// Sends one GET request and parses the JSON response.
     pub(super) async fn get(&self, url: &str, headers: HeaderMap) -> Result<Value, ChatError> {
-        self.send(self.0.get(url).headers(headers)).await
+        self.send(self.client.get(url).headers(headers)).await
+    }
+
+    async fn exchange(&self, request: Request) -> Result<String, ChatError> {
+        read(self.execute(request).await?).await
     }
 
     async fn send(&self, request: reqwest::RequestBuilder) -> Result<Value, ChatError> {
-        let answer = exchange(&self.0, request.build().map_err(transport_error)?).await?;
+        let answer = self
+            .exchange(request.build().map_err(transport_error)?)
+            .await?;
         parse(&answer)
     }
 
@@ -131,9 +158,9 @@ impl Transport {
         body: &Value,
         most: ReadLimits,
     ) -> Result<Answered, ChatError> {
-        let request = self.0.post(url).headers(headers).json(body);
+        let request = self.client.post(url).headers(headers).json(body);
         let request = request.build().map_err(transport_error)?;
-        let response = self.0.execute(request).await.map_err(transport_error)?;
+        let response = self.execute(request).await?;
         let is_stream = |value: &HeaderValue| value.as_bytes().starts_with(EVENTS);
         let content_type = response.headers().get(CONTENT_TYPE);
         match response.status().is_success() && content_type.is_some_and(is_stream) {
@@ -149,9 +176,8 @@ impl Transport {
         headers: HeaderMap,
         most: ReadLimits,
     ) -> Result<Lines, ChatError> {
-        let request = self.0.get(url).headers(headers).build();
-        let response = self.0.execute(request.map_err(transport_error)?).await;
-        let response = response.map_err(transport_error)?;
+        let request = self.client.get(url).headers(headers).build();
+        let response = self.execute(request.map_err(transport_error)?).await?;
         let (status, headers) = (response.status(), response.headers().clone());
         if !status.is_success() {
             let body = read_bounded(response, MAX_BODY).await.unwrap_or_default();
@@ -180,10 +206,6 @@ pub(super) fn plain(message: &str) -> String {
         .map(|c| if c.is_control() { ' ' } else { c })
         .take(MAX_MESSAGE)
         .collect()
-}
-
-async fn exchange(client: &Client, request: reqwest::Request) -> Result<String, ChatError> {
-    read(client.execute(request).await.map_err(transport_error)?).await
 }
 
 /// The body of a response, which is JSON, or the error that its status means.
@@ -284,7 +306,29 @@ fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use pybench_testing::endpoint::{Answer, Endpoint};
+    use reqwest::Proxy;
+    use serde_json::json;
+
     use super::*;
+
+    #[tokio::test]
+    async fn requests_to_this_machine_go_through_no_proxy() {
+        let endpoint = Endpoint::always(Answer::Content("hello".to_owned())).await;
+        // Nothing listens there.
+        let proxy = Proxy::all("http://127.0.0.1:1").unwrap();
+        let transport = Transport::of(|| Client::builder().proxy(proxy.clone())).unwrap();
+        let body = json!({"model": "m", "messages": []});
+        let url = format!("{}/chat/completions", endpoint.base_url());
+        let answer = transport.post(&url, HeaderMap::new(), &body).await;
+        assert!(answer.unwrap().to_string().contains("hello"));
+        let other = "http://192.0.2.1/v1/chat/completions";
+        let refused = transport.post(other, HeaderMap::new(), &body).await;
+        assert!(
+            matches!(refused, Err(ChatError::Connection(_))),
+            "{refused:?}"
+        );
+    }
 
     #[test]
     fn retry_after_is_seconds_or_a_date() {

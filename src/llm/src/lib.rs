@@ -3,6 +3,7 @@
 mod batch;
 mod budget;
 mod embeddings;
+mod endpoint_check;
 mod http;
 mod lenient;
 mod lines;
@@ -20,6 +21,7 @@ use std::time::Duration;
 pub use batch::Batches;
 pub use budget::{BudgetLedger, Metered, PICTURE_TOKENS};
 pub use embeddings::{Embedder, Vector};
+pub use endpoint_check::check_endpoint;
 pub use openai::{OpenAi, OpenAiOptions};
 pub use price::{known_price, price_of, token_bound};
 pub use rate_limiter::{Limits, RateLimiter, RatePermit, Refusal};

@@ -31,6 +31,9 @@ const LEASE: Duration = Duration::from_secs(180);
 /// What a request to open a conversation may name.
 const REQUESTS: &str =
     "name either `agent` or `endpoint`, perhaps with `about` and `format`, or `conversation`";
+/// Why a conversation is with no endpoint that a page or a saved conversation names.
+const NOT_NAMED: &str = "the studio was started with --host, so that other people may use it: a conversation is with an agent \
+                         of the recipe that --chat-recipe names";
 
 /// Where conversations are kept, and whom they are with.
 #[derive(Clone, Debug)]
@@ -107,19 +110,53 @@ impl Chats {
             (None, None) => return Ok(None),
             (Some(agent), None) => self.settings(agent)?,
             (None, Some(endpoint)) if self.place.endpoints => {
-                endpoints::settings(endpoint, |name| std::env::var(name).ok())?
+                endpoints::settings(endpoint, variable)?
             }
-            (None, Some(_)) => {
-                let text = "the studio was started with --host, so that other people may use it: a conversation is with an \
-                            agent of the recipe that --chat-recipe names";
-                return Err(RunError::BadInput(text.to_owned()));
-            }
+            (None, Some(_)) => return Err(RunError::BadInput(NOT_NAMED.to_owned())),
             (Some(_), Some(_)) => return Err(RunError::BadInput(REQUESTS.to_owned())),
         };
         if let Some(format) = request.format {
             choose_format(&mut settings, format)?;
         }
         Ok(Some(settings))
+    }
+
+    /// Checks that the keys which a saved conversation names may be sent to its endpoint: other people may have saved it.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if no conversation could begin with this endpoint here, or nobody here named its key.
+    pub(super) fn check_saved(&self, settings: &Settings) -> Result<(), RunError> {
+        let AgentChoice::Openai {
+            base_url, key_env, ..
+        } = &settings.agent
+        else {
+            return Ok(());
+        };
+        let (known, _) = self.agents();
+        let is_same = |own: &Settings| agents::is_same_endpoint(&own.agent, &settings.agent);
+        if known.iter().any(is_same) {
+            return Ok(());
+        }
+        if !self.place.endpoints {
+            return Err(RunError::BadInput(NOT_NAMED.to_owned()));
+        }
+        agents::check_endpoint(&settings.agent, variable)?;
+        let keys = agents::keys(&settings.agent);
+        let is_shared = self.place.profile.is_some();
+        if !is_shared || keys.is_empty() {
+            return Ok(());
+        }
+        let is_named = keys.len() == usize::from(key_env.is_some())
+            && endpoints::was_used(&self.place.history, base_url, key_env.as_deref())?;
+        match is_named {
+            true => Ok(()),
+            false => Err(RunError::BadInput(format!(
+                "the conversation is from a shared history, and would send the value of {} to {}, which nobody has allowed here; \
+                 to allow it, begin a conversation with this address and variable, or add them to the recipe of the agents",
+                line(&keys.join(", ")),
+                line(base_url)
+            ))),
+        }
     }
 
     /// The endpoints that people named, and why they cannot be read; `None` if none can be named.
@@ -202,6 +239,7 @@ impl Chats {
             }
             (None, Some(id)) if topic.is_none() && request.format.is_none() => {
                 let settings = history.read(id)?.settings;
+                self.check_saved(&settings)?;
                 let tools = self.tools(&settings).await?;
                 let conversation = Conversation::resume(history, id.clone(), tools, root)?;
                 (conversation, Some(Order::Restore))
@@ -324,6 +362,10 @@ fn begun(
         conversation.put_file(name, bytes, &live)?;
     }
     Ok((conversation, Some(Order::Send(topic.query))))
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

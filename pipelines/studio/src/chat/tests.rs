@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pybench_agent::{Format as _, PybenchFormat, ToolsFormat};
+use pybench_chat::agents;
 use pybench_chat::entry::{Entry, InputFile};
 use pybench_llm::Reply;
 use pybench_run::{FormatChoice, RunError};
@@ -14,6 +15,7 @@ use pybench_types::observation::Observation;
 use pybench_types::trajectory::{CellRun, Usage};
 
 use super::chats::{ChatPlace, Chats, MAX_CHATS, check_sandbox, choose_format};
+use super::endpoints;
 use super::open_chat::Order;
 use super::topic::Topic;
 use super::view::{ChatEndpoint, ChatItemKind, ChatRequest, items};
@@ -384,4 +386,49 @@ async fn a_person_names_an_endpoint() {
     assert_eq!(shared.list().unwrap().endpoints, None);
     let error = shared.open(&request, None).await.err().unwrap();
     assert!(error.to_string().contains("--host"), "{error}");
+}
+
+#[tokio::test]
+async fn a_saved_conversation_sends_keys_only_where_a_new_one_may() {
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = Endpoint::always(Answer::Hang).await;
+    let own = place(&folder, &endpoint);
+    let shared = ChatPlace {
+        profile: Some(folder.path().join("profile.toml")),
+        ..own.clone()
+    };
+    let hosted = ChatPlace {
+        endpoints: false,
+        ..own.clone()
+    };
+    let [own, shared, hosted] = [own, shared, hosted].map(|place| chats_at(place, LONG));
+    let check = |chats: &Chats, address: &str, key: Option<&str>| {
+        chats.check_saved(&agents::of_endpoint("m", address, key))
+    };
+    let why = |checked: Result<(), RunError>| checked.unwrap_err().to_string();
+    // The recipe has this one.
+    for chats in [&own, &shared, &hosted] {
+        check(chats, &endpoint.base_url(), None).unwrap();
+    }
+    // This variable is set.
+    let key = Some("PATH");
+    for chats in [&own, &shared] {
+        let error = why(check(chats, "http://h/v1", key));
+        assert!(error.contains("over https"), "{error}");
+        check(chats, "https://h/v1", None).unwrap();
+    }
+    let error = why(check(&hosted, "https://h/v1", key));
+    assert!(error.contains("--host"), "{error}");
+    check(&own, "https://h/v1", key).unwrap();
+    // In a shared history, somebody else may have named both.
+    let error = why(check(&shared, "https://h/v1", key));
+    assert!(error.contains("PATH to https://h/v1"), "{error}");
+    let named = ChatEndpoint {
+        address: "https://h/v1".to_owned(),
+        model: "other".to_owned(),
+        key_env: key.map(str::to_owned),
+    };
+    endpoints::remember(&folder.path().join("chat"), &named).unwrap();
+    check(&shared, "https://h/v1", key).unwrap();
+    assert!(check(&shared, "https://i/v1", key).is_err());
 }

@@ -44,6 +44,8 @@ struct State {
     replayed: bool,
     /// Whether the loop waits for a reply.
     waiting: bool,
+    /// Whether another conversation takes its place.
+    left: bool,
 }
 
 /// What the loop does.
@@ -69,6 +71,14 @@ impl Conversation {
         let again = Self::beginning_with(turns);
         again.lock().spent = spent;
         again
+    }
+
+    /// Takes no further turns, since another conversation takes its place; `false` while a model writes, whose turns and costs
+    /// would be lost.
+    pub(crate) fn leave(&self) -> bool {
+        let mut state = self.lock();
+        state.left = !state.continues;
+        state.left
     }
 
     pub(crate) fn activity(&self) -> Activity {
@@ -184,7 +194,7 @@ enum Next {
 
 impl State {
     fn waits_after(&self, after: usize) -> bool {
-        self.waiting && self.written.len() == after
+        self.waiting && !self.left && self.written.len() == after
     }
 
     /// What the calls of all models cost.

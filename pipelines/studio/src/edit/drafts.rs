@@ -6,6 +6,7 @@ use std::time::Duration;
 use pybench_run::{RunError, write_atomically};
 use pybench_types::id::Digest;
 
+use super::old_files::delete_older;
 use super::plan::Plan;
 use super::written::WrittenTurn;
 
@@ -73,16 +74,6 @@ impl Draft {
     /// Forgets the turns, because they are saved or taken back.
     pub(crate) fn forget(&self) {
         let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-fn delete_older(folder: &Path, age: Duration) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let changed = entry.metadata().and_then(|metadata| metadata.modified());
-        let since = changed.ok().and_then(|time| time.elapsed().ok());
-        if since.is_some_and(|since| since > age) {
-            let _ = std::fs::remove_file(entry.path());
-        }
     }
 }
 

@@ -58,6 +58,11 @@ impl Branch {
             outcome: Mutex::new(Outcome::Open),
         })
     }
+
+    /// Whether the conversation goes on.
+    fn is_open(&self) -> bool {
+        matches!(*lock(&self.outcome), Outcome::Open)
+    }
 }
 
 /// How far an edit is.
@@ -183,7 +188,8 @@ impl Fork {
     /// Goes back to where the edit had its first `keep` turns: the others are taken back.
     ///
     /// # Errors
-    /// [`RunError::Conflict`] if there are fewer turns; [`RunError::BadInput`] if one of them cannot be sent again.
+    /// [`RunError::Conflict`] if there are fewer turns, or a model writes; [`RunError::BadInput`] if one of them cannot be sent
+    /// again.
     pub(crate) fn back(&self, keep: usize) -> Result<(), RunError> {
         let mut branch = lock(&self.branch);
         let mut turns = branch.conversation.written();
@@ -192,6 +198,11 @@ impl Fork {
         }
         turns.truncate(keep);
         let again = sent(&self.plan, turns.clone(), &self.replies)?;
+        if branch.is_open() && !branch.conversation.leave() {
+            return Err(RunError::Conflict(
+                "a model writes the next turn: stop it, wait until its cell has ended, and take turns back then".to_owned(),
+            ));
+        }
         self.draft.keep(&turns);
         let conversation = branch.conversation.again_with(again);
         *branch = Branch::of(conversation);
@@ -312,13 +323,13 @@ impl Fork {
     pub(crate) fn send(&self, after: usize, turns: Vec<WrittenTurn>) -> Result<(), RunError> {
         check_count(after.saturating_add(turns.len()))?;
         let turns = sent(&self.plan, turns, &self.replies)?;
-        match self.conversation().send(after, turns) {
-            true => {
-                self.keep_turns();
-                Ok(())
-            }
-            false => Err(not_waiting()),
+        // The draft has the turns of the present branch, also if the edit goes back at the same time.
+        let branch = lock(&self.branch);
+        if !branch.conversation.send(after, turns) {
+            return Err(not_waiting());
         }
+        self.draft.keep(&branch.conversation.written());
+        Ok(())
     }
 
     /// Lets a model write the next turns. `after` is as in [`send`](Self::send).

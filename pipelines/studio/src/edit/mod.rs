@@ -9,6 +9,7 @@
 //! | [`conversation`] | a person in the place of the model, or a model by order of the person |
 //! | [`session`] | its session, and copies of it that other tries begin with |
 //! | [`drafts`] | turns that are not saved, on the disk |
+//! | [`old_files`] | drafts and replies that nobody needs any more |
 //! | [`subject`] | the recorded trajectory, found with its task and its files |
 //! | [`plan`] | what is edited: the recorded trajectory, its task, its session |
 //! | [`fork`] | one edit that is open: its session, its turns, its verdict |
@@ -22,6 +23,7 @@ pub(crate) mod fork;
 pub(crate) mod forks;
 pub(crate) mod model_replies;
 pub(crate) mod models;
+mod old_files;
 pub(crate) mod plan;
 pub(crate) mod routes;
 pub(crate) mod session;

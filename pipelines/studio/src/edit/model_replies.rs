@@ -2,11 +2,17 @@
 //! nobody but the studio says which model wrote a turn.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use pybench_llm::Reply;
 use pybench_run::{RunError, write_atomically};
 use pybench_types::id::Digest;
 use serde::{Deserialize, Serialize};
+
+use super::old_files::delete_older;
+
+/// Replies that were written so long ago are deleted. Drafts, which have turns from them, are deleted sooner.
+const MAX_AGE: Duration = Duration::from_secs(60 * 24 * 60 * 60);
 
 /// A folder of replies, by their ids.
 #[derive(Clone, Debug)]
@@ -24,7 +30,9 @@ pub(crate) struct ModelReply {
 }
 
 impl ModelReplies {
+    /// Those in a folder. Old ones are deleted.
     pub(crate) fn new(folder: PathBuf) -> Self {
+        delete_older(&folder, MAX_AGE);
         Self { folder }
     }
 
@@ -60,23 +68,45 @@ impl ModelReplies {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::time::SystemTime;
+
     use pybench_types::trajectory::Usage;
 
     use super::*;
+
+    fn reply(content: &str) -> ModelReply {
+        ModelReply {
+            model: "m".to_owned(),
+            reply: Reply {
+                content: content.to_owned(),
+                usage: Usage::default(),
+                truncated: false,
+                repetition: false,
+            },
+        }
+    }
+
+    #[test]
+    fn old_replies_are_deleted_at_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let replies = ModelReplies::new(folder.path().to_owned());
+        let ids = ["1", "2"].map(|content| replies.put(&reply(content)).unwrap());
+        for (id, age) in ids.iter().zip([2 * MAX_AGE, MAX_AGE / 2]) {
+            let path = folder.path().join(id.as_str());
+            let file = File::options().write(true).open(path).unwrap();
+            file.set_modified(SystemTime::now() - age).unwrap();
+        }
+        let replies = ModelReplies::new(folder.path().to_owned());
+        assert!(replies.get(ids[0].as_str()).is_err());
+        assert_eq!(replies.get(ids[1].as_str()).unwrap(), reply("2"));
+    }
 
     #[test]
     fn only_replies_that_were_written_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let replies = ModelReplies::new(folder.path().join("replies"));
-        let reply = ModelReply {
-            model: "m".to_owned(),
-            reply: Reply {
-                content: "2".to_owned(),
-                usage: Usage::default(),
-                truncated: false,
-                repetition: false,
-            },
-        };
+        let reply = reply("2");
         let id = replies.put(&reply).unwrap();
         assert_eq!(replies.get(id.as_str()).unwrap(), reply);
         for (id, expected) in [

@@ -26,6 +26,8 @@ pub(crate) struct Page {
     pub(crate) edited: Vec<u64>,
     /// While not all trajectories are indexed, how many are; the page knows only those.
     pub(crate) indexing: Option<IndexProgress>,
+    /// Why the page is of an earlier state of the source: the present one cannot be indexed. Empty otherwise.
+    pub(crate) outdated: String,
 }
 
 impl Index {
@@ -70,6 +72,7 @@ impl Index {
                 rows,
                 edited: Vec::new(),
                 indexing,
+                outdated: String::new(),
             })
         })
     }

@@ -17,6 +17,9 @@ const CHECKS: u32 = 10;
 /// Empty until the model is loaded. The task that loads it holds another reference to the cell.
 type ModelCell = Arc<OnceCell<Arc<dyn LocalModel>>>;
 
+/// A model that has to be unloaded, if there is one.
+type Evicted = Option<Arc<dyn LocalModel>>;
+
 /// The models in the memory of this machine.
 pub(super) struct LocalModels {
     slots: Mutex<Vec<Slot>>,
@@ -46,7 +49,7 @@ impl LocalModels {
     }
 
     /// The model of this kind, which `load` loads if it is not in memory. If there is no room, one that nobody uses is
-    /// unloaded.
+    /// unloaded before.
     ///
     /// # Errors
     /// [`RunError::Conflict`] if all models in memory are in use; those of `load`.
@@ -55,13 +58,20 @@ impl LocalModels {
         spec: &LocalModelSpec,
         load: impl Future<Output = Result<Arc<dyn LocalModel>, RunError>>,
     ) -> Result<Arc<dyn LocalModel>, RunError> {
-        let cell = self.reserve(spec)?;
+        let (cell, evicted) = self.reserve(spec)?;
+        let load = async {
+            // Its memory is free before the next one needs it.
+            if let Some(evicted) = evicted {
+                evicted.unload().await;
+            }
+            load.await
+        };
         let model = cell.get_or_try_init(|| load).await?;
         Ok(model.clone())
     }
 
-    /// The cell of a model.
-    fn reserve(self: &Arc<Self>, spec: &LocalModelSpec) -> Result<ModelCell, RunError> {
+    /// The cell of a model, and the model that makes room for it.
+    fn reserve(self: &Arc<Self>, spec: &LocalModelSpec) -> Result<(ModelCell, Evicted), RunError> {
         let mut slots = self.lock();
         if let Some(slot) = slots.iter_mut().find(|slot| slot.spec == *spec) {
             if slot.is_broken() {
@@ -69,9 +79,9 @@ impl LocalModels {
                 slot.cell = ModelCell::default();
             }
             slot.used = Instant::now();
-            return Ok(slot.cell.clone());
+            return Ok((slot.cell.clone(), None));
         }
-        make_room(&mut slots)?;
+        let evicted = make_room(&mut slots)?;
         if slots.is_empty() {
             self.watch();
         }
@@ -81,7 +91,7 @@ impl LocalModels {
             cell: cell.clone(),
             used: Instant::now(),
         });
-        Ok(cell)
+        Ok((cell, evicted))
     }
 
     /// Unloads models that nobody uses, until none is left.
@@ -128,10 +138,10 @@ impl Slot {
     }
 }
 
-/// Unloads the model that has been unused for the longest time, if there is no room for another one.
-fn make_room(slots: &mut Vec<Slot>) -> Result<(), RunError> {
+/// Removes the model that has been unused for the longest time, if there is no room for another one.
+fn make_room(slots: &mut Vec<Slot>) -> Result<Evicted, RunError> {
     if slots.len() < MAX_MODELS {
-        return Ok(());
+        return Ok(None);
     }
     let unused = slots.iter().enumerate().filter(|(_, slot)| !slot.is_used());
     let oldest = unused.min_by_key(|(_, slot)| slot.used).map(|(at, _)| at);
@@ -141,14 +151,15 @@ fn make_room(slots: &mut Vec<Slot>) -> Result<(), RunError> {
              edits of one, then try again"
         ))
     })?;
-    slots.remove(oldest);
-    Ok(())
+    let cell = Arc::into_inner(slots.remove(oldest).cell);
+    Ok(cell.and_then(OnceCell::into_inner))
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use pybench_chat::local_model::Unloading;
     use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
     use pybench_run::{Price, Rollout};
 
@@ -181,6 +192,14 @@ mod tests {
     impl LocalModel for Counted {
         fn client(self: Arc<Self>, _: &Rollout) -> Arc<dyn ChatModel> {
             self
+        }
+
+        fn unload(self: Arc<Self>) -> Unloading {
+            Box::pin(async move {
+                // A process takes some time to end.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                drop(self);
+            })
         }
 
         fn is_broken(&self) -> bool {
@@ -234,6 +253,7 @@ mod tests {
         /// The model of this file, for a conversation.
         async fn client(&self, file: &str) -> Result<Arc<dyn ChatModel>, RunError> {
             let load = async {
+                assert!(self.count() < MAX_MODELS, "{file} has no room");
                 let model = Counted::new(&self.count, file == "broken");
                 Ok(Arc::new(model) as Arc<dyn LocalModel>)
             };

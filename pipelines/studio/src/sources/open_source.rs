@@ -7,7 +7,7 @@ use super::Opened;
 /// What is shown of a source, and what is shown next.
 pub(super) struct OpenSource {
     shown: Arc<Opened>,
-    /// With a newer index that is being made.
+    /// With a newer index that is being made, or could not be made.
     next: Option<Arc<Opened>>,
 }
 
@@ -20,21 +20,37 @@ impl OpenSource {
         &self.shown
     }
 
-    /// Whether an index of the source is being made. Once the next one is made, it is shown.
-    pub(super) fn is_growing(&mut self) -> bool {
-        let made = self.next.take_if(|next| next.index.age().is_some());
-        if let Some(next) = made {
-            self.shown = next;
-        }
-        self.next.is_some() || self.shown.index.age().is_none()
+    /// What was indexed last.
+    pub(super) fn newest(&self) -> &Arc<Opened> {
+        self.next.as_ref().unwrap_or(&self.shown)
     }
 
-    /// Shows a newer index; not before it is made if the one that is shown is complete.
+    /// Whether an index of the source is being made. Once the next one is made, it is shown.
+    pub(super) fn is_growing(&mut self) -> bool {
+        self.take_next();
+        self.newest().index.age().is_none()
+    }
+
+    /// Whether what is shown has all trajectories that its source had.
+    pub(super) fn is_whole(&self) -> bool {
+        self.shown.index.progress().is_none()
+    }
+
+    /// Shows a newer index once it is complete.
     pub(super) fn replace(&mut self, newer: Arc<Opened>) {
-        let is_shown_whole = self.shown.index.progress().is_none();
-        match is_shown_whole && newer.index.age().is_none() {
-            true => self.next = Some(newer),
-            false => *self = Self::new(newer),
-        }
+        self.next = Some(newer);
+        self.take_next();
+    }
+
+    /// Shows the next index if it is complete. If it could not be made, what is shown stays and says why.
+    fn take_next(&mut self) {
+        let Some(next) = self.next.take_if(|next| next.index.progress().is_none()) else {
+            let failed = self.next.as_ref().and_then(|next| next.index.progress());
+            if let Some(failed) = failed.filter(|failed| !failed.problem.is_empty()) {
+                self.shown.set_outdated(failed.problem);
+            }
+            return;
+        };
+        self.shown = next;
     }
 }

@@ -1,4 +1,10 @@
+use std::sync::mpsc::channel;
+use std::thread;
+
 use super::*;
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(300);
 
 fn dataset(text: &str) -> (tempfile::TempDir, Sources) {
     let folder = tempfile::tempdir().unwrap();
@@ -131,4 +137,69 @@ fn the_old_list_is_shown_until_the_new_one_is_complete() {
     let whole = sources.open_whole("d").unwrap().unwrap();
     let page = whole.index.page(&Default::default()).unwrap();
     assert_eq!((page.total, page.indexing), (20_000, None));
+}
+
+#[test]
+fn a_source_that_opens_slowly_delays_only_those_who_ask_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["large", "small"] {
+        let run = folder.path().join("runs").join(name);
+        std::fs::create_dir_all(&run).unwrap();
+        crate::evaluation::tests::write(&run, &[("m", "1", Some(true))]);
+    }
+    let what = What::Runs(folder.path().join("runs"));
+    let sources = Arc::new(Sources::new(what, folder.path().join("cache")));
+    let ask = |name: &'static str| {
+        let sources = sources.clone();
+        let (sender, receiver) = channel();
+        thread::spawn(move || sender.send(sources.open(name).unwrap().unwrap()));
+        receiver
+    };
+    // As while the first request for it begins an index.
+    let slot = sources.slot("large");
+    let opening = lock(&slot);
+    let waiting = [ask("large"), ask("large")];
+    ask("small").recv_timeout(LONG).unwrap();
+    assert!(waiting.iter().all(|one| one.try_recv().is_err()));
+    drop(opening);
+    let [one, other] = waiting.map(|one| one.recv_timeout(LONG).unwrap());
+    assert!(Arc::ptr_eq(&one, &other));
+}
+
+#[test]
+fn a_complete_list_stays_when_the_files_cannot_be_indexed_any_more() {
+    let (folder, sources) = dataset(ROW);
+    let path = folder.path().join("d/data/train.jsonl");
+    let What::One { source, .. } = &sources.what else {
+        panic!()
+    };
+    let state = || state(source).unwrap();
+    let begin = || Arc::new(sources.index(source, state()).unwrap());
+    let page = |open: &OpenSource| open.shown().page(ListQuery::default()).unwrap();
+    let old = begin();
+    old.index.wait().unwrap();
+    let mut open = OpenSource::new(old.clone());
+    for rows in [1, 20_000] {
+        std::fs::write(&path, format!("{ROW}\n").repeat(rows) + "no\n").unwrap();
+        let broken = begin();
+        open.replace(broken.clone());
+        assert!(broken.index.wait().is_err());
+        assert!(!open.is_growing() && Arc::ptr_eq(open.shown(), &old));
+        // It is not indexed again before the files change.
+        assert!(open.newest().is_current(source, &state()));
+        let page = page(&open);
+        assert_eq!((page.total, page.indexing), (1, None));
+        let failed = broken.index.progress().unwrap();
+        assert!(!failed.problem.is_empty());
+        assert_eq!(page.outdated, failed.problem);
+        // What needs all trajectories does not take the old ones for all.
+        assert!(open.shown().wait().is_err());
+    }
+    std::fs::write(&path, format!("{ROW}\n{ROW}\n")).unwrap();
+    let whole = begin();
+    open.replace(whole.clone());
+    whole.index.wait().unwrap();
+    assert!(!open.is_growing());
+    let page = page(&open);
+    assert_eq!((page.total, &*page.outdated), (2, ""));
 }

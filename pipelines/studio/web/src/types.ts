@@ -337,6 +337,7 @@ export interface Page {
   rows: Row[];
   edited: number[];
   indexing: IndexProgress | null;
+  outdated: string;
 }
 
 export interface PairAgreement {

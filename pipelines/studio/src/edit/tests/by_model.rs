@@ -230,3 +230,33 @@ async fn an_agent_of_the_recipe_goes_on_in_the_format_of_the_recorded_trajectory
         (1, None, false)
     );
 }
+
+#[tokio::test]
+async fn no_turn_is_taken_back_while_a_model_writes() {
+    let bench = Bench::new(LONG);
+    let fork = bench.begin(bench.plan(2, ""), Vec::new()).unwrap().unwrap();
+    until(&fork, Phase::Waiting).await;
+    fork.send(0, vec![cell("I count again.", "better")])
+        .unwrap();
+    until(&fork, Phase::Waiting).await;
+    // It writes for ever.
+    fork.continue_by(1, by_model(&[], &one_turn()).unwrap())
+        .unwrap();
+    let refused = fork.back(0).unwrap_err();
+    assert_eq!(refused.exit_code(), ExitCode::Conflict);
+    assert!(refused.to_string().contains("stop it"), "{refused}");
+    assert_eq!(fork.view().written.len(), 1);
+    fork.stop();
+    until(&fork, Phase::Waiting).await;
+    fork.back(0).unwrap();
+    until(&fork, Phase::Waiting).await;
+    assert_eq!(fork.view().written, []);
+    // Its answer ends its work.
+    let answer = [FORMAT.write_answer("2")];
+    fork.continue_by(0, by_model(&answer, &one_turn()).unwrap())
+        .unwrap();
+    until(&fork, Phase::Checked).await;
+    fork.back(0).unwrap();
+    until(&fork, Phase::Waiting).await;
+    assert_eq!(fork.view().written, []);
+}

@@ -123,5 +123,22 @@ async fn a_long_list_has_only_the_rows_of_the_window() {
     // What was there did not move meanwhile, except by scrolling.
     let moved = browser.value(shifts).await.as_f64().unwrap();
     assert!(moved < 0.05, "{moved}");
+
+    // While the list is being indexed, a page that gets no answer asks again.
+    let pretend = "(() => { const real = window.fetch; window.state = 'indexing'; window.fetch = async (path, init) => { \
+                   const answer = await real(path, init); \
+                   if (!path.startsWith('/api/data/rows.jsonl?') || window.state === 'whole') return answer; \
+                   if (window.state === 'lost') throw new Error('lost'); \
+                   return new Response(JSON.stringify({...await answer.json(), indexing: {rows: 9, problem: ''}})); }; })()";
+    browser.value(pretend).await;
+    browser
+        .value("document.querySelector('.list th button').click()")
+        .await;
+    browser.wait(&has("Indexing: 9")).await;
+    browser.value("window.state = 'lost'").await;
+    browser.wait(&has("does not answer")).await;
+    browser.value("window.state = 'whole'").await;
+    let is_whole = format!("!{} && !{}", has("does not answer"), has("Indexing:"));
+    browser.wait(&is_whole).await;
     assert!(studio.interrupt().success());
 }
