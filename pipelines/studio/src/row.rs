@@ -34,7 +34,7 @@ pub(crate) struct Row {
     pub(crate) number: u64,
     /// Id of the trajectory or the row, if it has one.
     pub(crate) id: String,
-    /// Id of the task; in an evaluation `suite/task`. Empty in a dataset.
+    /// Id of the task; in an evaluation `suite/task`. Empty in datasets of others.
     pub(crate) task: String,
     pub(crate) category: String,
     pub(crate) keyword: String,
@@ -94,6 +94,7 @@ impl Row {
                 messages,
                 metadata,
                 kinds,
+                tokens,
                 ..
             } => {
                 let column = |name: &str| text(metadata.get(name).map_or("", |value| value));
@@ -104,6 +105,7 @@ impl Row {
                         id if id.is_empty() => column("id"),
                         id => id,
                     },
+                    task: column("task_id"),
                     category: column("category"),
                     keyword: column("keyword"),
                     origin: column("template"),
@@ -113,6 +115,7 @@ impl Row {
                     format: text(format),
                     end: column("end"),
                     turns: replies.count() as u64,
+                    tokens: *tokens,
                     query: messages
                         .iter()
                         .find_map(query)

@@ -265,6 +265,7 @@ mod tests {
             metadata: BTreeMap::new(),
             kinds: Vec::new(),
             files: Vec::new(),
+            tokens: 0,
             messages: vec![Message::new(Role::User, "Count.")],
         };
         PreparedRow::new(number, record, &Prices::Unknown).unwrap()
