@@ -34,7 +34,7 @@ pub(crate) struct Row {
     pub(crate) number: u64,
     /// Id of the trajectory or the row, if it has one.
     pub(crate) id: String,
-    /// Id of the task; in an evaluation `suite/task`. Empty in datasets of others.
+    /// Id of the task; in an evaluation `suite/task`. Empty in a dataset without the column `task_id`.
     pub(crate) task: String,
     pub(crate) category: String,
     pub(crate) keyword: String,

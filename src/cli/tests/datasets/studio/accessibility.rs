@@ -23,7 +23,7 @@ const SERIOUS: &str = "axe.run(document, {resultTypes: ['violations']}).then((fo
 /// How much wider the page is than the window, in pixels. The space of a scroll bar that is not needed does not count.
 const OVERFLOW: &str =
     "Math.max(0, document.documentElement.scrollWidth - document.documentElement.clientWidth)";
-/// What parts of a page may move while it is loaded, as the sum of its layout shifts; up to 0.1 counts as good.
+/// How far parts of a page may move while it is loaded, as the sum of its layout shifts; up to 0.1 counts as good.
 const MAX_SHIFT: f64 = 0.05;
 /// Width of a phone, in pixels.
 const NARROW: u32 = 390;
