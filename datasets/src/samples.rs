@@ -23,8 +23,9 @@ const MAX_MESSAGES: usize = 1_000_000;
 const MAX_FILES: usize = 10_000;
 /// Columns that may contain the messages. The first existing one is used.
 const MESSAGE_COLUMNS: [&str; 3] = ["messages", "conversations", "conversation"];
-/// Columns that are read as metadata if they exist. In addition, `files` is read for the file types.
-const METADATA_COLUMNS: [&str; 10] = [
+/// Columns that are read as metadata if they exist. In addition, `files` is read for the file types, and `tokens`.
+const METADATA_COLUMNS: [&str; 11] = [
+    "task_id",
     "trajectory_id",
     "id",
     "category",
@@ -49,6 +50,8 @@ pub struct Sample {
     pub kinds: Vec<String>,
     /// Input files of our own rows: name and digest.
     pub files: Vec<(String, Digest)>,
+    /// Tokens of all calls, as our own rows say; 0 if they are unknown.
+    pub tokens: u64,
 }
 
 /// Error while reading a dataset.
@@ -164,9 +167,17 @@ impl Sample {
             messages,
             metadata: METADATA_COLUMNS.iter().filter_map(value).collect(),
             kinds,
+            tokens: tokens(row),
             location,
         })
     }
+}
+
+/// The sum of the column `tokens` of our own rows, `{"prompt": …, "completion": …}`.
+fn tokens(row: &Value) -> u64 {
+    let count = |name: &str| row.get("tokens")?.get(name)?.as_u64();
+    let counts = ["prompt", "completion"].map(|name| count(name).unwrap_or_default());
+    counts[0].saturating_add(counts[1])
 }
 
 /// Parse the messages of a row. ShareGPT's calls are messages of their own; each becomes part of the reply before it.
@@ -284,7 +295,9 @@ pub fn read_rows(
 
 /// Whether a column is read.
 fn is_used_column(column: &str) -> bool {
-    MESSAGE_COLUMNS.contains(&column) || METADATA_COLUMNS.contains(&column) || column == "files"
+    MESSAGE_COLUMNS.contains(&column)
+        || METADATA_COLUMNS.contains(&column)
+        || ["files", "tokens"].contains(&column)
 }
 
 fn is_parquet(path: &Path) -> bool {

@@ -90,7 +90,7 @@ pub(crate) struct FilePageQuery {
 pub(crate) fn read(mut file: File, query: &FilePageQuery) -> std::io::Result<FilePage> {
     let size = file.metadata()?.len();
     let extension = query.name.rsplit_once('.');
-    let kind = extension.and_then(|(_, extension)| extension_kind(extension));
+    let kind = extension.and_then(|(_, extension)| file_kind(extension));
     let shown = match kind {
         Some(kind) => of_kind(kind, file.try_clone()?, size, query),
         None => Ok(None),
@@ -106,6 +106,14 @@ pub(crate) fn read(mut file: File, query: &FilePageQuery) -> std::io::Result<Fil
         page.note
     };
     Ok(FilePage { size, note, ..page })
+}
+
+/// How a file with this extension is read. Opus is not among the types of input files.
+fn file_kind(extension: &str) -> Option<FileKind> {
+    match extension.eq_ignore_ascii_case("opus") {
+        true => Some(FileKind::Ogg),
+        false => extension_kind(extension),
+    }
 }
 
 /// A file as what its name says; `None` if that is a text or nothing that is shown.
@@ -138,9 +146,10 @@ fn of_kind(
                 ..source
             }
         }
-        Wav | Mp3 | Flac | Ogg => sound(kind, file, size, &query.name)?,
-        Txt | Md | Ipynb | Yaml | Xml | Log | Ini | Eml | Svg | Png | Jpeg | Gif | Webp | Bmp
-        | Mp4 => return Ok(None),
+        Wav | Mp3 | Flac | Ogg | Mp4 => sound(kind, file, size, &query.name)?,
+        Txt | Md | Ipynb | Yaml | Xml | Log | Ini | Eml | Svg | Png | Jpeg | Gif | Webp | Bmp => {
+            return Ok(None);
+        }
     };
     Ok(Some(page))
 }
@@ -381,7 +390,13 @@ mod tests {
     #[test]
     fn sounds_have_a_waveform_or_say_why_not() {
         let samples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/samples/files");
-        for name in ["chirp.wav", "tune.mp3", "scale.flac", "bells.ogg"] {
+        for name in [
+            "chirp.wav",
+            "tune.mp3",
+            "scale.flac",
+            "bells.ogg",
+            "tone.mp4",
+        ] {
             let bytes = std::fs::read(format!("{samples}/{name}")).unwrap();
             let page = page(name, &bytes, 0);
             assert_eq!((page.kind, &*page.note), (FilePageKind::Sound, ""));
@@ -390,10 +405,14 @@ mod tests {
             assert!(loudest > 0.05 && sound.seconds > 0.5, "{name}: {sound:?}");
         }
         // A sound of another codec is left to the browser; what is none is a text.
-        let opus = page("a.ogg", b"OggS\0\x02\0\0\0\0\0\0\0\0OpusHead", 0);
-        assert_eq!((opus.kind, opus.sound), (FilePageKind::Sound, None));
-        assert!(opus.note.contains("no waveform"), "{}", opus.note);
-        for name in ["a.mp3", "a.flac", "a.ogg"] {
+        for name in ["a.ogg", "a.opus"] {
+            let opus = page(name, b"OggS\0\x02\0\0\0\0\0\0\0\0OpusHead", 0);
+            assert_eq!((opus.kind, opus.sound), (FilePageKind::Sound, None));
+            assert!(opus.note.contains("no waveform"), "{}", opus.note);
+        }
+        let cut = page("a.m4a", b"\0\0\0\x18ftypisom\0\0\x02\0isommp41", 0);
+        assert_eq!((cut.kind, cut.sound), (FilePageKind::Sound, None));
+        for name in ["a.mp3", "a.flac", "a.ogg", "a.m4a"] {
             let text = page(name, b"not a sound", 0);
             assert_eq!(text.kind, FilePageKind::Text, "{name}");
             assert!(!text.note.is_empty());

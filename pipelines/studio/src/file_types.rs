@@ -37,7 +37,9 @@ pub(crate) fn media_type(name: &str) -> Option<&'static str> {
         "bmp" => "image/bmp",
         "wav" => "audio/wav",
         "mp3" => "audio/mpeg",
-        "ogg" => "audio/ogg",
+        "ogg" | "oga" | "opus" => "audio/ogg",
+        // Only the sound of a video is played.
+        "m4a" | "mp4" => "audio/mp4",
         "flac" => "audio/flac",
         "csv" | "tsv" | "txt" | "md" | "json" | "jsonl" | "ipynb" | "py" | "sql" | "js" | "css"
         | "xml" | "svg" | "htm" | "html" | "yaml" | "yml" | "toml" | "ini" | "log" | "tex"
@@ -76,7 +78,9 @@ mod tests {
             );
         }
         assert_eq!(preview("output/plot.PNG"), Preview::Image);
-        assert_eq!(preview("a.wav"), Preview::Audio);
+        for name in ["a.wav", "a.m4a", "output/a.OPUS"] {
+            assert_eq!(preview(name), Preview::Audio, "{name}");
+        }
         assert_eq!(preview("a.csv"), Preview::Text);
     }
 }

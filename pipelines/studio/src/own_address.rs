@@ -29,8 +29,10 @@ async fn at_own_address(mut request: Request, next: Next) -> Response {
 
 /// Where the data of a page are; `None` for other addresses.
 fn data_address(uri: &Uri) -> Option<Uri> {
-    let path = match uri.path() {
-        "/" => "/api/data".to_owned(),
+    // The app ignores a slash at the end, too.
+    let page = uri.path().trim_end_matches('/');
+    let path = match page {
+        "" => "/api/data".to_owned(),
         "/chat" => "/api/chats".to_owned(),
         path @ ("/compare" | "/compare/matrix" | "/compare/pair" | "/results"
         | "/results/training") => {
@@ -66,6 +68,8 @@ mod tests {
         for (page, data) in [
             ("/", Some("/api/data")),
             ("/data/d/1?search=x", Some("/api/data/d/1?search=x")),
+            ("/data/d/", Some("/api/data/d")),
+            ("/data/d/statistics", Some("/api/data/d/statistics")),
             (
                 "/data/d/recipe?beside=e",
                 Some("/api/data/d/recipe?beside=e"),

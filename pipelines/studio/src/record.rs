@@ -11,7 +11,8 @@ use pybench_types::trajectory::{Message, Trajectory, Verdict};
 use serde::{Deserialize, Serialize};
 
 /// Columns of a dataset that the list shows.
-const COLUMNS: [&str; 8] = [
+const COLUMNS: [&str; 9] = [
+    "task_id",
     "trajectory_id",
     "id",
     "category",
@@ -48,6 +49,9 @@ pub(crate) enum Record {
         kinds: Vec<String>,
         /// Input files: name and digest.
         files: Vec<(String, Digest)>,
+        /// Tokens of all calls; 0 if they are unknown.
+        #[serde(default)]
+        tokens: u64,
         messages: Vec<Message>,
     },
     /// A sample of a log of inspect_ai.
@@ -79,6 +83,7 @@ impl From<TrajectoryRecord> for Record {
                     location: sample.location,
                     kinds: sample.kinds,
                     files: sample.files,
+                    tokens: sample.tokens,
                     messages: sample.messages,
                 }
             }

@@ -24,6 +24,8 @@ pub(crate) use self::log::tests as log_tests;
 const MAX_QUERY: usize = 300;
 /// Maximum number of characters of any other text in the list.
 const MAX_TEXT: usize = 120;
+/// Maximum number of types of input files in the list.
+const MAX_KINDS: usize = 40;
 
 /// A trajectory in the list.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,14 +34,14 @@ pub(crate) struct Row {
     pub(crate) number: u64,
     /// Id of the trajectory or the row, if it has one.
     pub(crate) id: String,
-    /// Id of the task; in an evaluation `suite/task`. Empty in a dataset.
+    /// Id of the task; in an evaluation `suite/task`. Empty in a dataset without the column `task_id`.
     pub(crate) task: String,
     pub(crate) category: String,
     pub(crate) keyword: String,
     /// Name of the template or the suite, or how the task was made.
     pub(crate) origin: String,
-    /// Types of the input files, joined by `, `.
-    pub(crate) kinds: String,
+    /// Types of the input files, each once.
+    pub(crate) kinds: Vec<String>,
     pub(crate) language: String,
     /// Model, or agent of an evaluation.
     pub(crate) teacher: String,
@@ -92,6 +94,7 @@ impl Row {
                 messages,
                 metadata,
                 kinds,
+                tokens,
                 ..
             } => {
                 let column = |name: &str| text(metadata.get(name).map_or("", |value| value));
@@ -102,15 +105,17 @@ impl Row {
                         id if id.is_empty() => column("id"),
                         id => id,
                     },
+                    task: column("task_id"),
                     category: column("category"),
                     keyword: column("keyword"),
                     origin: column("template"),
-                    kinds: text(&kinds.join(", ")),
+                    kinds: file_types(kinds.iter().cloned()),
                     language: column("language"),
                     teacher: column("teacher"),
                     format: text(format),
                     end: column("end"),
                     turns: replies.count() as u64,
+                    tokens: *tokens,
                     query: messages
                         .iter()
                         .find_map(query)
@@ -157,7 +162,7 @@ fn of_trajectory(trajectory: &Trajectory, task: Option<&Task>, verdict: Option<&
         category: of_task(|task| name(&task.category)),
         keyword: of_task(|task| text(&task.keyword)),
         origin: of_task(origin),
-        kinds: of_task(kinds),
+        kinds: task.map(kinds).unwrap_or_default(),
         language: of_task(|task| name(&task.language)),
         teacher: text(&trajectory.teacher),
         format: text(&trajectory.format),
@@ -176,15 +181,12 @@ fn of_attempt(attempt: &Attempt, trajectory: Option<&Trajectory>) -> Row {
     let base = trajectory.map(|trajectory| of_trajectory(trajectory, None, None));
     let base = base.unwrap_or_default();
     let failed = attempt.checks.iter().filter(|check| !check.passed);
-    let mut kinds: Vec<_> = attempt.inputs.iter().filter_map(extension).collect();
-    kinds.sort();
-    kinds.dedup();
     Row {
         task: text(&format!("{}/{}", attempt.suite, attempt.task)),
         category: text(&attempt.category),
         keyword: text(attempt.keyword.as_deref().unwrap_or_default()),
         origin: text(&attempt.suite),
-        kinds: text(&kinds.join(", ")),
+        kinds: file_types(attempt.inputs.iter().filter_map(extension)),
         // The model that the trajectory names may be the same for two agents.
         teacher: text(&attempt.agent),
         upstream: score_name(attempt.scores.upstream).to_owned(),
@@ -235,11 +237,17 @@ pub(crate) fn short(query: &str) -> String {
     line(&cut(query, MAX_QUERY))
 }
 
-fn kinds(task: &Task) -> String {
-    let mut kinds: Vec<String> = task.files.iter().map(|file| name(&file.kind)).collect();
+fn kinds(task: &Task) -> Vec<String> {
+    file_types(task.files.iter().map(|file| name(&file.kind)))
+}
+
+/// Types of files, each once and as a short text.
+fn file_types(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut kinds: Vec<String> = names.map(|name| text(&name)).collect();
     kinds.sort();
     kinds.dedup();
-    text(&kinds.join(", "))
+    kinds.truncate(MAX_KINDS);
+    kinds
 }
 
 /// Where a task is from: the template, the operations, the model, the set or the benchmark.
@@ -320,7 +328,8 @@ mod tests {
             (&*row.upstream, &*row.fixed, &*row.strict),
             ("", "passed", "failed")
         );
-        assert_eq!((&*row.rejected_by, &*row.kinds), ("second", "csv"));
+        assert_eq!(row.rejected_by, "second");
+        assert_eq!(row.kinds, ["csv"]);
         assert_eq!((row.turns, row.tokens), (3, 7));
         let mut failed = attempt;
         failed["outcome"] = json!({"outcome": "infrastructure", "failure": "no sandbox"});

@@ -14,7 +14,7 @@ use super::facets::{self, FacetCounts};
 use super::failed;
 use super::growth::Growth;
 use super::prepare::{PreparedRow, PreparedTurns, send_all};
-use super::schema::{COLUMNS, FACETS, TABLES, VERSION, failed_checks};
+use super::schema::{COLUMNS, FACETS, TABLES, VERSION, list};
 
 /// Time from the start until the first rows can be read, and between transactions after that.
 const FIRST: Duration = Duration::from_millis(200);
@@ -162,7 +162,7 @@ impl<'a> Writer<'a> {
         let row = &prepared.row;
         let [number, turns, tokens] = [row.number, row.turns, row.tokens].map(integer);
         let micro_usd = row.micro_usd.map(integer);
-        let failed_checks = failed_checks(row);
+        let (kinds, failed_checks) = (list(&row.kinds), list(&row.failed_checks));
         let values: [&dyn ToSql; COLUMNS.len()] = [
             &number,
             &row.id,
@@ -170,7 +170,7 @@ impl<'a> Writer<'a> {
             &row.category,
             &row.keyword,
             &row.origin,
-            &row.kinds,
+            &kinds,
             &row.language,
             &row.teacher,
             &row.format,
@@ -265,6 +265,7 @@ mod tests {
             metadata: BTreeMap::new(),
             kinds: Vec::new(),
             files: Vec::new(),
+            tokens: 0,
             messages: vec![Message::new(Role::User, "Count.")],
         };
         PreparedRow::new(number, record, &Prices::Unknown).unwrap()

@@ -71,7 +71,7 @@ fn values(row: &Row) -> [&[String]; FACETS.len()] {
         from_ref(&row.category),
         from_ref(&row.keyword),
         from_ref(&row.origin),
-        from_ref(&row.kinds),
+        &row.kinds,
         from_ref(&row.language),
         from_ref(&row.teacher),
         from_ref(&row.format),

@@ -164,3 +164,28 @@ pub(super) fn order(query: &ListQuery) -> Result<String, RunError> {
         ))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_of_turns_tokens_and_cost() {
+        let query = ListQuery {
+            min_turns: 2,
+            max_tokens: 9,
+            min_usd: 0.5,
+            max_usd: 1e300,
+            ..ListQuery::default()
+        };
+        let found: Vec<String> = ranges(&query).collect();
+        let largest = format!("micro_usd <= {}", i64::MAX);
+        let expected = [
+            "turns >= 2",
+            "tokens BETWEEN 1 AND 9",
+            "micro_usd >= 500000",
+            &*largest,
+        ];
+        assert_eq!(found, expected);
+    }
+}

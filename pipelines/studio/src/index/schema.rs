@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::row::Row;
 
 /// Changes whenever the tables, or what is written to them, change.
-pub(super) const VERSION: i64 = 5;
+pub(super) const VERSION: i64 = 6;
 
 pub(super) const TABLES: &str = "
 CREATE TABLE row (
@@ -18,6 +18,11 @@ CREATE TABLE row (
 CREATE TABLE failed_check (name TEXT, number INTEGER, PRIMARY KEY (name, number)) STRICT, WITHOUT ROWID;
 CREATE TRIGGER failed_checks AFTER INSERT ON row WHEN new.failed_checks <> '[]' BEGIN
     INSERT INTO failed_check SELECT DISTINCT value, new.number FROM json_each(new.failed_checks);
+END;
+CREATE TABLE kind (kinds TEXT, name TEXT, PRIMARY KEY (kinds, name)) STRICT, WITHOUT ROWID;
+CREATE TRIGGER kinds AFTER INSERT ON row
+WHEN new.kinds <> '[]' AND NOT EXISTS (SELECT 1 FROM kind WHERE kinds = new.kinds) BEGIN
+    INSERT INTO kind SELECT DISTINCT new.kinds, value FROM json_each(new.kinds);
 END;
 CREATE TABLE record (number INTEGER PRIMARY KEY, json TEXT) STRICT;
 CREATE TABLE head (number INTEGER PRIMARY KEY, first INTEGER, count INTEGER, json TEXT) STRICT;
@@ -70,10 +75,12 @@ pub(super) const FACETS: [&str; 14] = [
     "error",
 ];
 
-/// What has the values of a facet, as what follows `FROM`. Of `rejected_by` these are all failed checks, not only the first.
+/// What has the values of a facet, as what follows `FROM`. Of `rejected_by` these are all failed checks, not only the first, and
+/// of `kinds` the types of all input files, which the table `kind` has for each list of types that occurs.
 pub(super) fn values_of(facet: &str) -> &'static str {
     match facet {
         "rejected_by" => "(SELECT name AS rejected_by FROM failed_check)",
+        "kinds" => "(SELECT name AS kinds FROM kind JOIN row USING (kinds))",
         _ => "row",
     }
 }
@@ -84,13 +91,20 @@ pub(super) fn has_value(facet: &str, at: usize) -> String {
         "rejected_by" => {
             format!("number IN (SELECT number FROM failed_check WHERE name = ?{at})")
         }
+        "kinds" => format!("kinds IN (SELECT kinds FROM kind WHERE name = ?{at})"),
         _ => format!("\"{facet}\" = ?{at}"),
     }
 }
 
-/// The value of the column `failed_checks`; a trigger copies its items to a table.
-pub(super) fn failed_checks(row: &Row) -> String {
-    json!(row.failed_checks).to_string()
+/// The value of a column that is a list: `kinds` or `failed_checks`. A trigger copies its items to a table.
+pub(super) fn list(items: &[String]) -> String {
+    json!(items).to_string()
+}
+
+fn read_list(row: &SqlRow<'_>, column: &str) -> rusqlite::Result<Vec<String>> {
+    let json: String = row.get(column)?;
+    serde_json::from_str(&json)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, error.into()))
 }
 
 /// The columns, as SQL names them.
@@ -100,9 +114,6 @@ pub(super) fn quoted() -> String {
 
 /// The line of the list that a row of the table has.
 pub(super) fn read_row(row: &SqlRow<'_>) -> rusqlite::Result<Row> {
-    let failed_checks: String = row.get("failed_checks")?;
-    let failed_checks = serde_json::from_str(&failed_checks)
-        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, error.into()))?;
     Ok(Row {
         number: row.get("number")?,
         id: row.get("id")?,
@@ -110,13 +121,13 @@ pub(super) fn read_row(row: &SqlRow<'_>) -> rusqlite::Result<Row> {
         category: row.get("category")?,
         keyword: row.get("keyword")?,
         origin: row.get("origin")?,
-        kinds: row.get("kinds")?,
+        kinds: read_list(row, "kinds")?,
         language: row.get("language")?,
         teacher: row.get("teacher")?,
         format: row.get("format")?,
         verdict: row.get("verdict")?,
         rejected_by: row.get("rejected_by")?,
-        failed_checks,
+        failed_checks: read_list(row, "failed_checks")?,
         upstream: row.get("upstream")?,
         fixed: row.get("fixed")?,
         strict: row.get("strict")?,
@@ -145,7 +156,7 @@ mod tests {
                 ..Row::default()
             };
             let insert = "INSERT INTO row (number, failed_checks) VALUES (?1, ?2)";
-            let values = (number, failed_checks(&row));
+            let values = (number, list(&row.failed_checks));
             connection.execute(insert, values).unwrap();
         }
         let found = |name: &str| {

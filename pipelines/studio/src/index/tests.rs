@@ -84,6 +84,68 @@ fn rows_are_filtered_and_sorted_by_page() {
 }
 
 #[test]
+fn each_type_of_input_file_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let row = |kinds: &[&str]| {
+        let files = kinds.iter().map(|kind| serde_json::json!({"kind": kind}));
+        serde_json::json!({"files": files.collect::<Vec<_>>(), "messages": [
+            {"role": "user", "content": "Count."}]})
+        .to_string()
+    };
+    let path = folder.path().join("rows.jsonl");
+    let hostile = "a\"], [\"";
+    let rows = [
+        row(&["png", "csv"]),
+        row(&["csv"]),
+        row(&[]),
+        row(&["csv"]),
+        row(&[hostile]),
+    ];
+    std::fs::write(&path, rows.join("\n")).unwrap();
+    let source = TrajectorySource::open(&path, folder.path()).unwrap();
+    let index = Index::open(&folder.path().join("index.sqlite"), &source).unwrap();
+    let of = |kind: &str| numbers(&index, |query| query.kinds = kind.into());
+    assert_eq!(of("csv"), [1, 2, 4]);
+    assert_eq!(of("png"), [1]);
+    assert_eq!(of(hostile), [5]);
+    assert_eq!(of("csv, png"), [0_u64; 0]);
+    let facets = index.facets().unwrap();
+    let kinds = facets.iter().find(|facet| facet.column == "kinds").unwrap();
+    let expected = [("csv", 3), (hostile, 1), ("png", 1)];
+    let expected = expected.map(|(kind, count)| (kind.to_owned(), count));
+    assert_eq!(kinds.values, expected);
+    assert_eq!(
+        index.page(&ListQuery::default()).unwrap().rows[0].kinds,
+        ["csv", "png"]
+    );
+}
+
+#[test]
+fn rows_of_a_dataset_have_their_task_and_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let row = |task: &str, tokens: serde_json::Value| {
+        serde_json::json!({"task_id": task, "tokens": tokens, "messages": [
+            {"role": "user", "content": "Count."}]})
+        .to_string()
+    };
+    let path = folder.path().join("rows.jsonl");
+    let known = serde_json::json!({"prompt": 50, "completion": 7, "counted_by": "cl100k"});
+    let rows = [
+        row("a", known),
+        row("b", serde_json::json!([1, 2])),
+        row("a", serde_json::json!({"prompt": -1})),
+    ];
+    std::fs::write(&path, rows.join("\n")).unwrap();
+    let source = TrajectorySource::open(&path, folder.path()).unwrap();
+    let index = Index::open(&folder.path().join("index.sqlite"), &source).unwrap();
+    let of = |change: fn(&mut ListQuery)| numbers(&index, change);
+    assert_eq!(of(|query| query.task = "a".into()), [1, 3]);
+    assert_eq!(of(|query| query.min_tokens = 57), [1]);
+    assert_eq!(of(|query| query.max_tokens = 57), [1]);
+    assert_eq!(of(|query| query.min_tokens = 58), [0_u64; 0]);
+}
+
+#[test]
 fn long_trajectories_are_read_by_page() {
     let folder = tempfile::tempdir().unwrap();
     let message = |role: &str, text: String| serde_json::json!({"role": role, "content": text});

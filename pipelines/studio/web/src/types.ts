@@ -437,7 +437,7 @@ export interface Row {
   category: string;
   keyword: string;
   origin: string;
-  kinds: string;
+  kinds: string[];
   language: string;
   teacher: string;
   format: string;

@@ -1,5 +1,5 @@
-//! The pages by axe-core: none has a serious fault, in light and in dark, on a wide and on a narrow screen; and the keyboard
-//! reaches what the mouse does.
+//! The pages by axe-core: none has a serious fault, in light and in dark, on a wide and on a narrow screen; nothing on them
+//! moves by itself; and the keyboard reaches what the mouse does.
 
 use serde_json::{Value, json};
 
@@ -7,6 +7,7 @@ use super::Studio;
 use super::browser::browser;
 use super::compare::evaluation;
 use super::inspect_log::trajectory;
+use super::results::recipes_and_training;
 use super::webdriver::Browser;
 
 /// Kept there by `pipelines/studio/web/build`.
@@ -19,9 +20,11 @@ const SERIOUS: &str = "axe.run(document, {resultTypes: ['violations']}).then((fo
     .filter((one) => ['serious', 'critical'].includes(one.impact))\
     .map((one) => [one.id, one.impact, one.nodes.map((node) => node.html.slice(0, 200))]))";
 
-/// How much wider the page is than the window, in pixels.
+/// How much wider the page is than the window, in pixels. The space of a scroll bar that is not needed does not count.
 const OVERFLOW: &str =
-    "document.documentElement.scrollWidth - document.documentElement.clientWidth";
+    "Math.max(0, document.documentElement.scrollWidth - document.documentElement.clientWidth)";
+/// How far parts of a page may move while it is loaded, as the sum of its layout shifts; up to 0.1 counts as good.
+const MAX_SHIFT: f64 = 0.05;
 /// Width of a phone, in pixels.
 const NARROW: u32 = 390;
 
@@ -43,6 +46,12 @@ async fn faults(browser: &Browser, axe: &str) -> Value {
     browser.value(SERIOUS).await
 }
 
+/// Checks the page that is shown.
+pub(super) async fn has_no_serious_fault(browser: &Browser, page: &str) {
+    let Some(axe) = axe() else { return };
+    assert_eq!(faults(browser, &axe).await, json!([]), "{page}");
+}
+
 /// A trajectory with an output that is wider and higher than its place.
 fn wide() -> Value {
     let mut trajectory = trajectory();
@@ -61,6 +70,7 @@ async fn no_page_has_a_serious_fault() {
     ] {
         evaluation(&runs.path().join(name), &wide(), &passed);
     }
+    recipes_and_training(runs.path());
     let studio = Studio::start(&["--runs-dir".as_ref(), runs.path()]).await;
     let Some(browser) = browser(&studio).await else {
         return;
@@ -109,6 +119,18 @@ async fn no_page_has_a_serious_fault() {
             "/review/before/2",
             "document.querySelectorAll('.turn').length === 2",
         ),
+        (
+            "/data/before/recipe?beside=after",
+            "document.querySelectorAll('.recipe tbody tr').length === 1",
+        ),
+        (
+            "/results?suite=pybench",
+            "document.querySelectorAll('.leaderboard tr.published').length > 3",
+        ),
+        (
+            "/results/training",
+            "document.querySelectorAll('.plot canvas').length > 0",
+        ),
     ];
     for scheme in ["light", "dark"] {
         browser.prefer(scheme).await;
@@ -116,6 +138,8 @@ async fn no_page_has_a_serious_fault() {
             browser.open("about:blank").await;
             browser.open(&format!("{}{path}", studio.url)).await;
             browser.wait(ready).await;
+            let moved = browser.shifts().await;
+            assert!(moved < MAX_SHIFT, "{path}, {scheme}: {moved}");
             let found = faults(&browser, &axe).await;
             assert_eq!(found, json!([]), "{path}, {scheme}");
         }
@@ -134,6 +158,8 @@ async fn no_page_has_a_serious_fault() {
     for (path, ready) in pages {
         browser.open(&format!("{}{path}", studio.url)).await;
         browser.wait(ready).await;
+        let moved = browser.shifts().await;
+        assert!(moved < MAX_SHIFT, "{path}, narrow: {moved}");
         assert_eq!(browser.value(OVERFLOW).await, 0, "{path}");
         let found = faults(&browser, &axe).await;
         assert_eq!(found, json!([]), "{path}, narrow");

@@ -12,6 +12,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::Studio;
+use super::accessibility::has_no_serious_fault;
 use super::browser::browser;
 use super::webdriver::Browser;
 use crate::support::endpoint::{Answer, Endpoint};
@@ -434,6 +435,7 @@ async fn a_person_talks_in_the_browser() {
     browser.keys(ENTER).await;
     browser.wait(&has("It is 42.")).await;
     assert_eq!(browser.value(&has("I am thinking.")).await, false);
+    has_no_serious_fault(&browser, "conversation").await;
 
     // A file is dropped; a cell is stopped, which keeps the variables; the last message is answered again.
     browser
@@ -482,10 +484,16 @@ async fn a_person_talks_in_the_browser() {
     }
     browser.open(&format!("{}/chat", studio.url)).await;
     browser.wait(&has("x = open(")).await;
+    has_no_serious_fault(&browser, "conversations").await;
     browser
         .value("document.querySelector('li a').click()")
         .await;
     browser.wait(&has("It is 42.")).await;
+    // The key leads up, to the list and to the runs.
+    browser.keys("u").await;
+    browser.wait("location.pathname === '/chat'").await;
+    browser.keys("u").await;
+    browser.wait(&has("There are no runs yet")).await;
 
     // A person names an endpoint, which is remembered, and the variable of its key.
     browser.open(&format!("{}/chat", studio.url)).await;

@@ -11,6 +11,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+use super::accessibility::has_no_serious_fault;
 use super::browser::browser;
 use super::webdriver::Browser;
 use super::{Studio, run};
@@ -485,6 +486,7 @@ async fn a_person_corrects_a_wrong_turn_by_keyboard_and_exports_the_pair() {
     browser
         .wait("document.querySelectorAll('.turn').length > 2")
         .await;
+    has_no_serious_fault(&browser, "edited").await;
     assert!(studio.interrupt().success());
 }
 

@@ -9,6 +9,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
 use super::a_trajectory;
+use super::accessibility::has_no_serious_fault;
 use super::compare::evaluation;
 use super::webdriver::Browser;
 use crate::support::fixture::code;
@@ -38,9 +39,14 @@ fn export(runs: &Path, site: &Path, cache: &Path, more: &[&str]) -> std::process
 async fn a_site_is_read_without_a_studio() {
     let folder = tempfile::tempdir().unwrap();
     let [runs, site, cache] = ["runs", "site", "cache"].map(|name| folder.path().join(name));
-    let hostile = "</pre><script>window.owned=1</script>";
-    evaluation(&runs.join("before"), &a_trajectory(hostile), &[true, false]);
-    evaluation(&runs.join("after"), &a_trajectory(hostile), &[true, true]);
+    // It is wider than the page, too.
+    let hostile = format!("</pre><script>window.owned=1</script>{}", "#".repeat(500));
+    evaluation(
+        &runs.join("before"),
+        &a_trajectory(&hostile),
+        &[true, false],
+    );
+    evaluation(&runs.join("after"), &a_trajectory(&hostile), &[true, true]);
     let output = export(
         &runs,
         &site,
@@ -63,16 +69,19 @@ async fn a_site_is_read_without_a_studio() {
     browser
         .wait("document.body.innerText.includes('GPT-4o-mini')")
         .await;
+    has_no_serious_fault(&browser, "leaderboards of a site").await;
     browser.value(&click("a[href='tasks/s/1.html']")).await;
     browser
         .wait("document.body.innerText.includes('strict failed')")
         .await;
+    has_no_serious_fault(&browser, "task of a site").await;
     browser
         .value(&click("a[href*='trajectories/before/']"))
         .await;
     browser
         .wait("document.querySelector('.code')?.innerText.includes('<script>window.owned=1')")
         .await;
+    has_no_serious_fault(&browser, "trajectory of a site").await;
     let safe = "window.owned === undefined && document.scripts.length === 0";
     assert_eq!(browser.value(safe).await, true);
     // Style is applied, and everything came from the host of the site.

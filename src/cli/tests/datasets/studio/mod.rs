@@ -7,6 +7,7 @@ mod chat;
 mod compare;
 mod edit;
 mod export;
+mod filters;
 mod hostile;
 mod inspect_log;
 mod live;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
+use super::accessibility::has_no_serious_fault;
 use super::browser::browser;
 use super::compare::evaluation;
 use super::{Studio, a_trajectory};
@@ -12,6 +13,11 @@ use super::{Studio, a_trajectory};
 fn runs(folder: &Path) {
     evaluation(&folder.join("before"), &a_trajectory("1"), &[true, false]);
     evaluation(&folder.join("after"), &a_trajectory("1"), &[true, true]);
+    recipes_and_training(folder);
+}
+
+/// Gives the evaluations `before` and `after` recipes, and adds a training run.
+pub(super) fn recipes_and_training(folder: &Path) {
     for (name, samples) in [("before", 1), ("after", 4)] {
         let recipe = format!("name = 'same'\n[rollout]\nsamples = {samples}\n");
         std::fs::write(folder.join(name).join("recipe.toml"), recipe).unwrap();
@@ -144,6 +150,7 @@ async fn the_statistics_of_a_dataset_are_drawn() {
     browser
         .wait("document.querySelectorAll('svg.bar rect').length > 0")
         .await;
+    has_no_serious_fault(&browser, "statistics").await;
     assert!(studio.interrupt().success());
 }
 
@@ -165,6 +172,7 @@ async fn every_page_has_its_data_at_its_own_address() {
         "/results",
         "/results/training",
         "/chat",
+        "/chat?about=before&number=1",
     ] {
         let answer = studio.get(page).header("accept", "application/json");
         let answer = answer.send().await.unwrap();

@@ -11,6 +11,7 @@ use pybench_run::{ContentStore, Failure, FailureKind, Journal};
 use pybench_types::trajectory::Turn;
 use serde_json::{Value, json};
 
+use super::accessibility::has_no_serious_fault;
 use super::browser::browser;
 use super::compare::evaluation;
 use super::edit::{Planted, planted};
@@ -141,6 +142,7 @@ async fn a_model_continues_an_edit(studio: &Studio, browser: &Browser, planted: 
     browser.wait("!!document.querySelector('#turn-2')").await;
     browser.keys("jje").await;
     browser.wait(&has("waiting for your turn")).await;
+    has_no_serious_fault(browser, "edit").await;
 
     // The model may write one turn, and then those that are left.
     browser
@@ -206,6 +208,7 @@ async fn files_are_paged_and_compared(studio: &Studio, browser: &Browser) {
         .await;
     assert!(names[0].as_str().unwrap().starts_with("picture"), "{names}");
     assert_eq!(names[1], "output/turned.png");
+    has_no_serious_fault(browser, "trajectory with files").await;
 }
 
 async fn several_evaluations_lead_to_a_pair(studio: &Studio, browser: &Browser) {
@@ -246,6 +249,7 @@ async fn a_task_is_changed(studio: &Studio, browser: &Browser) {
     browser
         .wait("!!document.querySelector('.draft textarea')?.value")
         .await;
+    has_no_serious_fault(browser, "tasks").await;
     browser.keys("e").await;
     browser
         .wait("document.activeElement.tagName === 'TEXTAREA'")

@@ -164,6 +164,15 @@ impl Browser {
             .await;
     }
 
+    /// How far parts of the page moved by themselves, as the sum of its layout shifts
+    /// (https://web.dev/articles/cls).
+    pub(super) async fn shifts(&self) -> f64 {
+        let shifts = "new Promise((done) => { let sum = 0; new PerformanceObserver((list) => { \
+                      for (const one of list.getEntries()) sum += one.value; }).observe({type: 'layout-shift', buffered: true}); \
+                      setTimeout(() => done(sum), 100); })";
+        self.value(shifts).await.as_f64().unwrap()
+    }
+
     /// Number of windows and tabs.
     pub(super) async fn windows(&self) -> usize {
         let request = self.http.get(format!("{}/window/handles", self.session));
