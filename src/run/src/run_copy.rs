@@ -90,8 +90,7 @@ impl RunFolder {
         is_consistent: IsConsistent,
     ) -> Result<(), RunError> {
         let place = JournalPlace::of(self.root())?;
-        let name = self.root().file_name().unwrap_or_default();
-        match place.copies(&name.to_string_lossy())? {
+        match place.copies(self.root())? {
             Some(store) => self.copy_into(&store, &place, state, is_consistent),
             None => Ok(()),
         }

@@ -222,14 +222,17 @@ impl JournalPlace {
         }
     }
 
-    /// Where copies of the run `name` are kept.
-    pub(crate) fn copies(&self, name: &str) -> Result<Option<BucketStore>, RunError> {
+    /// Where copies of the run folder `root` are kept, which is their owner.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if they are those of another folder.
+    pub(crate) fn copies(&self, root: &Path) -> Result<Option<BucketStore>, RunError> {
         match self {
             Self::Sqlite(path) => bucket_beside(path),
             Self::Postgres(pointer) => {
                 let server = Profile::load(&pointer.profile)?.store;
                 server
-                    .map(|server| BucketStore::new(&server, name))
+                    .map(|server| RunBucket::own_copies(root, &server))
                     .transpose()
             }
         }

@@ -63,6 +63,15 @@ impl BucketPath {
         BucketStore::in_folder(&server, self.path.clone())
     }
 
+    /// Where the copies of the run `name` are, if its profile names this server.
+    pub(super) fn of_copies(server: &ObjectServer, name: &str) -> Self {
+        Self {
+            kind: server.kind,
+            bucket: server.bucket.clone(),
+            path: format!("{}/{name}", server.prefix),
+        }
+    }
+
     /// Whether this is the folder in which a server keeps runs.
     pub(crate) fn is_folder_of(&self, server: &ObjectServer) -> bool {
         self.kind == server.kind && self.bucket == server.bucket && self.path == server.prefix
