@@ -238,6 +238,14 @@ impl JournalPlace {
         }
     }
 
+    /// The folder that holds the content-addressed files of the run, beside that of its copies; `None` if that one has them.
+    pub(crate) fn files_folder(&self) -> Option<String> {
+        match self {
+            Self::Sqlite(_) => None,
+            Self::Postgres(pointer) => Some(pointer.schema.clone()),
+        }
+    }
+
     /// The server that distributes the units of the run.
     pub(crate) fn queue(&self) -> Result<Option<RunQueue>, RunError> {
         match self {
