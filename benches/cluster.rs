@@ -2,7 +2,7 @@
 //! several numbers of workers; beside it the local executor, and Ray, whose tasks store their results in the same server.
 //!
 //! Coordinator and workers are processes of their own, as in a run. The coordinator works on one unit at a time itself. With
-//! `--temporal` a Temporal server distributes the units.
+//! `--temporal` a Temporal server distributes the units, and with `--store` each unit stores a file in an S3 server.
 //! `--million` continues where it was stopped, if `--profile` names a server that stays and `--place` a folder.
 
 #[path = "rivals.rs"]
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use clap::{Parser, ValueEnum};
 use pybench_run::Profile;
 use pybench_testing::postgres::SeparateServer;
-use pybench_testing::temporal;
+use pybench_testing::{s3, temporal};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -48,6 +48,10 @@ struct Args {
     /// Each unit also makes a paid call and records two steps
     #[arg(long)]
     calls: bool,
+    /// Each unit also stores a file of 1 kB, and the coordinator an artifact: in the bucket of `--profile`, or in that of an S3
+    /// server that is started for the measurement
+    #[arg(long)]
+    store: bool,
     /// Distribute the units through a Temporal server that is started for the measurement; `just` compiles its client
     #[arg(long, conflicts_with = "profile")]
     temporal: bool,
@@ -76,6 +80,24 @@ enum Role {
     Local,
     Coordinator,
     Worker,
+}
+
+/// What the units do, and how many a worker has in work at the same time.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    calls: bool,
+    files: bool,
+    slots: usize,
+}
+
+impl Args {
+    fn work(&self) -> Work {
+        Work {
+            calls: self.calls,
+            files: self.store,
+            slots: self.slots,
+        }
+    }
 }
 
 /// What a process has used.
@@ -119,6 +141,10 @@ fn measure_all(args: &Args) -> Result<()> {
         (None, Some(server)) => server.profile().to_owned(),
         (None, None) => return Err("PostgreSQL cannot be installed: see the message above".into()),
     };
+    let profile = match args.store && args.profile.is_none() {
+        true => with_store(&profile)?,
+        false => profile,
+    };
     let temporal = temporal_server(args)?;
     let profile = match &temporal {
         Some(temporal) => with_temporal(&profile, temporal)?,
@@ -143,8 +169,13 @@ fn measure_all(args: &Args) -> Result<()> {
     } else {
         ""
     };
+    let files = if args.store {
+        ", with a file each in a bucket"
+    } else {
+        ""
+    };
     println!(
-        "cluster: {units} units {what}{through} · {cores} cores · load {} · {} slots per worker\n",
+        "cluster: {units} units {what}{files}{through} · {cores} cores · load {} · {} slots per worker\n",
         rivals::load()?,
         args.slots
     );
@@ -157,7 +188,7 @@ fn measure_all(args: &Args) -> Result<()> {
     }
     for workers in workers {
         let run = place.join(format!("units-{units}-workers-{workers}"));
-        let how = (args.calls, args.slots);
+        let how = args.work();
         let stored = || temporal.as_ref().map(|server| size(&server.data()));
         let before = stored().transpose()?;
         let measured = measure(how, &profile, &run, (units, workers))?;
@@ -201,9 +232,19 @@ fn with_temporal(profile: &Path, server: &temporal::SeparateServer) -> Result<Pa
     Ok(path)
 }
 
+/// A profile beside `profile` that also names the bucket of an S3 server, which ends with this process.
+fn with_store(profile: &Path) -> Result<PathBuf> {
+    let server = s3::server().ok_or("an S3 server cannot be installed: see the message above")?;
+    let mut settings = Profile::load(profile)?;
+    settings.store = Some(server);
+    let path = profile.with_file_name("with-store.toml");
+    fs::write(&path, toml::to_string(&settings)?)?;
+    Ok(path)
+}
+
 /// Measures the local executor, with a journal in SQLite.
 fn print_local(args: &Args, run: &Path, units: usize) -> Result<()> {
-    let output = command((args.calls, args.slots), Role::Local, run, units)?.output()?;
+    let output = command(args.work(), Role::Local, run, units)?.output()?;
     let used = used(output)?;
     println!(
         "| local, SQLite | | {:.0} | {:.2} ms | | | {} | {:.0} MiB |",
@@ -222,11 +263,19 @@ fn write_costs(args: &Args, file: &Path, profile: &Path, place: &Path) -> Result
     let units = args.units;
     let busy = |calls: bool| {
         let run = place.join(format!("costs-{calls}"));
-        measure((calls, args.slots), profile, &run, (units, 8))
+        let how = Work {
+            calls,
+            ..args.work()
+        };
+        measure(how, profile, &run, (units, 8))
     };
     let (unit, with_call) = (busy(false)?, busy(true)?);
     let alone = measure(
-        (true, 1),
+        Work {
+            calls: true,
+            slots: 1,
+            ..args.work()
+        },
         profile,
         &place.join("costs-alone"),
         (units / 10, 1),
@@ -267,9 +316,9 @@ fn write_costs(args: &Args, file: &Path, profile: &Path, place: &Path) -> Result
     Ok(())
 }
 
-/// Runs a coordinator and workers until all units are done. `how`: whether units make calls, and the slots of a worker.
+/// Runs a coordinator and workers until all units are done.
 fn measure(
-    how: (bool, usize),
+    how: Work,
     profile: &Path,
     run: &Path,
     (units, workers): (usize, usize),
@@ -368,7 +417,7 @@ fn print_ray(args: &Args, profile: &Path, units: usize) {
 }
 
 /// This program in another role.
-fn command((calls, slots): (bool, usize), role: Role, run: &Path, units: usize) -> Result<Command> {
+fn command(how: Work, role: Role, run: &Path, units: usize) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     let role = match role {
         Role::Local => "local",
@@ -377,11 +426,14 @@ fn command((calls, slots): (bool, usize), role: Role, run: &Path, units: usize) 
     };
     command
         .args(["--role", role, "--units", &units.to_string()])
-        .args(["--slots", &slots.to_string()])
+        .args(["--slots", &how.slots.to_string()])
         .arg("--run")
         .arg(run);
-    if calls {
+    if how.calls {
         command.arg("--calls");
+    }
+    if how.files {
+        command.arg("--store");
     }
     Ok(command)
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use pybench_run::artifacts::Artifact;
 use pybench_run::shared::{Member, Round, WorkerSession};
 use pybench_run::{
     BudgetCap, Executor, ExecutorOptions, Failure, Interrupt, Items, LocalExecutor, Progress,
@@ -19,6 +20,12 @@ use super::rivals::Result;
 
 /// How often processes look for the run.
 const POLL: Duration = Duration::from_millis(5);
+
+/// Lines of the file that a unit stores, about 1 kB.
+const FILE_LINES: usize = 73;
+
+/// What the coordinator stores after the stage.
+const OUTPUTS: Artifact<usize> = Artifact::new("outputs.jsonl", "an output", "bench");
 
 /// Units that have no content.
 struct Numbered(usize);
@@ -57,10 +64,11 @@ impl Times {
     }
 }
 
-/// Does nothing, or what an attempt writes that makes one call.
+/// Does nothing, or what an attempt writes that makes one call, or has one output file.
 struct Nothing {
     folder: Arc<RunFolder>,
     calls: bool,
+    files: bool,
     times: Arc<Times>,
 }
 
@@ -73,6 +81,10 @@ impl Stage for Nothing {
     async fn run(&self, item: &str) -> std::result::Result<Value, Failure> {
         if self.calls {
             self.call(item)?;
+        }
+        if self.files {
+            let file = format!("{item}\n").repeat(FILE_LINES);
+            self.folder.store().put(file.as_bytes())?;
         }
         Ok(json!({ "unit": item }))
     }
@@ -126,7 +138,12 @@ pub(crate) async fn coordinate(
     let queue = pybench_temporal::connect(folder.queue()).await?;
     let (progress, interrupt) = (Progress::hidden(), Interrupt::new());
     let executor = SharedExecutor::new(folder.clone(), options(1), progress, interrupt);
-    execute(args, times, &folder, &executor.with_queue(queue)).await
+    let seconds = execute(args, times, &folder, &executor.with_queue(queue)).await?;
+    let begun = Instant::now();
+    if args.store {
+        OUTPUTS.write(&folder, (0..args.units).map(Ok))?;
+    }
+    Ok(seconds + begun.elapsed().as_secs_f64())
 }
 
 /// Executes the units, and returns the time of the stage, that of earlier processes included.
@@ -139,6 +156,7 @@ async fn execute(
     let stage = Arc::new(Nothing {
         folder: folder.clone(),
         calls: args.calls,
+        files: args.store,
         times: times.clone(),
     });
     let (before, begun) = (time_spent(folder.journal())?, Instant::now());
@@ -178,6 +196,7 @@ pub(crate) async fn work(
     let stage = Arc::new(Nothing {
         folder: folder.clone(),
         calls: args.calls,
+        files: args.store,
         times: times.clone(),
     });
     let begun = Instant::now();

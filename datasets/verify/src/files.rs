@@ -1,4 +1,4 @@
-//! Provides the input files of rows: from local folders, otherwise from their origins.
+//! Provides the input files of rows: from local folders or a bucket, otherwise from their origins.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use pybench_types::id::Digest;
 use pybench_types::task::TaskFile;
 
 use super::VerifyArgs;
+use super::location::DatasetLocation;
 use pybench_net::origin;
 
 /// Maximum size of a file, in bytes.
@@ -20,6 +21,8 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 pub(super) struct InputFiles {
     store: ContentStore,
     sources: Vec<ContentStore>,
+    /// The same folder as `store`, filled from a bucket.
+    bucket: ContentStore,
     offline: bool,
     project: PathBuf,
     /// Cache folder for downloads.
@@ -27,15 +30,17 @@ pub(super) struct InputFiles {
 }
 
 impl InputFiles {
-    /// Use these folders first.
+    /// Use the folders first, then the bucket, then the origins of the files.
     pub(super) fn new(
         state: &RunFolder,
-        folders: &[PathBuf],
+        location: &DatasetLocation,
         args: &VerifyArgs,
     ) -> Result<Self, RunError> {
-        let sources = folders.iter().map(|folder| super::store(folder));
+        let sources = location.stores.iter().map(|folder| super::store(folder));
+        let store = state.store().clone();
         Ok(Self {
-            store: state.store().clone(),
+            bucket: store.clone().with_remote(location.bucket.clone()),
+            store,
             sources: sources.collect::<Result<_, _>>()?,
             offline: args.offline,
             project: project_root(Path::new(".")).unwrap_or_default(),
@@ -66,6 +71,11 @@ impl InputFiles {
                 Ok(false) => {}
                 Err(why) => problem = Some(why),
             }
+        }
+        match self.bucket.fetch_remote(&file.id, MAX_FILE_BYTES) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) => problem = Some(error.to_string()),
         }
         if self.offline {
             let nowhere = || "not on this machine, and --offline is set".to_owned();

@@ -55,7 +55,8 @@ pub struct VerifyArgs {
     /// Share of rows to re-execute: 5%, 0.05 or all. The choice depends only on the digests of the rows
     #[arg(long, value_name = "SHARE", default_value = "all", value_parser = share)]
     pub sample: f64,
-    /// Additional folder with input files, named by their BLAKE3; can be repeated
+    /// Additional folder with input files, named by their BLAKE3; can be repeated. Those of a run or dataset in a bucket are found
+    /// there
     #[arg(long, value_name = "DIR")]
     pub files: Vec<PathBuf>,
     /// Do not download anything, neither datasets from the Hub nor missing input files from their origins
@@ -129,7 +130,7 @@ pub async fn run(args: &VerifyArgs, process: &Process) -> Result<(), RunError> {
         .map_err(|error| RunError::Environment(error.to_string()))?;
     let state = state(args, &scan, interpreter.environment(), &checker)?;
     let verifier = Arc::new(replay::Verifier {
-        files: files::InputFiles::new(&state, &location.stores, args)?,
+        files: files::InputFiles::new(&state, &location, args)?,
         interpreter,
         checker,
         today: pybench_types::clock::now()[..10].to_owned(),

@@ -1,13 +1,14 @@
 //! Locates a dataset: a local folder, a run, a dataset on the Hub, or one in a bucket.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pybench_datasets::dataset::FILES_DIR;
 use pybench_datasets::read;
 use pybench_interpreter::default_cache_dir;
-use pybench_run::RunError;
 use pybench_run::cli::Process;
 use pybench_run::project::{default_runs_dir, find_run, is_in_bucket, project_root};
+use pybench_run::{RunError, Store, files_at};
 
 use super::VerifyArgs;
 use pybench_hub::{DatasetRef, Snapshot, fetch_source, until_interrupted};
@@ -18,6 +19,8 @@ pub(super) struct DatasetLocation {
     pub(super) folder: PathBuf,
     /// Content stores: folders with files named by their digests.
     pub(super) stores: Vec<PathBuf>,
+    /// The same in a bucket, if the dataset is in one.
+    pub(super) bucket: Option<Arc<dyn Store>>,
     /// Commit on the Hub, if the dataset was downloaded from there.
     pub(super) hub_commit: Option<String>,
     /// Whether the folder is a copy in the cache, which must not be changed.
@@ -59,6 +62,7 @@ impl DatasetLocation {
         Ok(Self {
             folder: snapshot.folder,
             stores,
+            bucket: None,
             hub_commit: Some(snapshot.commit),
             is_copy: true,
         })
@@ -75,6 +79,7 @@ impl DatasetLocation {
         };
         Ok(Self {
             is_copy: true,
+            bucket: files_in_bucket(&args.dataset),
             ..Self::find_local(&local)?
         })
     }
@@ -100,10 +105,19 @@ impl DatasetLocation {
         Ok(Self {
             folder,
             stores,
+            bucket: None,
             hub_commit: None,
             is_copy: false,
         })
     }
+}
+
+/// The input files of a run or dataset in a bucket. Without them, files are looked up elsewhere.
+fn files_in_bucket(dataset: &Path) -> Option<Arc<dyn Store>> {
+    files_at(dataset).unwrap_or_else(|error| {
+        tracing::warn!("input files are not read from the bucket: {error}");
+        None
+    })
 }
 
 fn not_a_dataset(asked: &Path, error: &RunError) -> RunError {

@@ -48,22 +48,23 @@ impl SelectedRun<'_> {
         }
     }
 
-    /// Keeps the run in its bucket from now on, if it is selected by one.
+    /// Keeps the run in its bucket from now on, if it is selected by one. The folder of a run with a profile becomes the owner
+    /// of its copies.
     ///
     /// # Errors
-    /// [`RunError::Conflict`] if the run is kept elsewhere, or if another folder works on the run of the bucket, also if it
-    /// is selected by its folder; the bucket cannot be written.
+    /// [`RunError::Conflict`] if the run is kept elsewhere, or if another folder works on the run of the bucket or has its copies
+    /// there, also if it is selected by its folder; the bucket cannot be written.
     pub(crate) fn keep_in_bucket(&self) -> Result<(), RunError> {
         let root = self.folder();
-        let Some(runs) = BucketPath::of(self.runs_dir) else {
-            return check_kept(&root);
-        };
         let place = JournalPlace::of(&root)?;
         if let Some(profile) = self.profile.or(place.profile()) {
-            return check_profile(&runs, profile);
+            if let Some(runs) = BucketPath::of(self.runs_dir) {
+                check_profile(&runs, profile)?;
+            }
+            return own_copies(&root, &place, profile);
         }
         let Some(address) = BucketPath::of(&self.runs_dir.join(self.name)) else {
-            return Ok(());
+            return check_kept(&root);
         };
         fs::create_dir_all(&root)
             .map_err(RunError::io(format!("run folder {}", root.display())))?;
@@ -112,6 +113,20 @@ impl SelectedRun<'_> {
         }
         RunBucket::take(root)
     }
+}
+
+/// Makes the run folder the owner of its copies before anything is made and paid for.
+fn own_copies(root: &Path, place: &JournalPlace, profile: &Path) -> Result<(), RunError> {
+    let Some(server) = Profile::load(profile)?.store else {
+        return Ok(());
+    };
+    // A run that has begun without a profile is refused later, and has no copies.
+    if place.profile().is_none() && !place.is_blank()? {
+        return Ok(());
+    }
+    fs::create_dir_all(root).map_err(RunError::io(format!("run folder {}", root.display())))?;
+    let _lock = lock_folder(root)?;
+    RunBucket::own_copies(root, &server).map(drop)
 }
 
 /// The bucket that a run folder names; `None` if it names none, or has its journal elsewhere.
@@ -254,7 +269,8 @@ mod tests {
         };
         let store = "[store]\nbucket = 'b'\nprefix = 'runs'\n";
         fs::write(&profile, format!("{text}{store}")).unwrap();
-        keep("s3://b/runs/").unwrap();
+        let same = BucketPath::of(Path::new("s3://b/runs/")).unwrap();
+        check_profile(&same, &profile).unwrap();
         for other in ["s3://b/other", "s3://c/runs", "gs://b/runs"] {
             let error = keep(other).unwrap_err().to_string();
             assert!(error.contains("name different places"), "{error}");

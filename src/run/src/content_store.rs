@@ -111,6 +111,34 @@ impl ContentStore {
         Ok(path)
     }
 
+    /// Reads a file of at most `max` bytes from the remote store, and checks it; `false` if there is none.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if the file is larger, or its bytes have another digest; [`RunError::Store`] if the store cannot be
+    /// read.
+    pub fn fetch_remote(&self, id: &Digest, max: u64) -> Result<bool, RunError> {
+        let Some(remote) = &self.remote else {
+            return Ok(false);
+        };
+        match remote.size(&key(id))? {
+            None => return Ok(false),
+            Some(size) if size > max => {
+                return Err(RunError::BadInput(format!(
+                    "{} in {} has {size} bytes, and at most {max} are read",
+                    key(id),
+                    remote.describe()
+                )));
+            }
+            Some(_) => {}
+        }
+        let checked = self.checked_path(id);
+        if checked.is_err() {
+            // So that it is read again.
+            let _ = fs::remove_file(self.path(id));
+        }
+        checked.map(|_| true)
+    }
+
     /// Compares the digest that `digest` computes of the file with its name.
     fn check(
         &self,

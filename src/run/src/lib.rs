@@ -69,6 +69,7 @@ pub use pybench_types::exit_code::ExitCode;
 pub use recipe::*;
 pub use replace::{NewFile, NewFolder, replace_file, write_atomically, write_output};
 pub use requests::{Bottleneck, RequestCounts, RequestGuard, Requests};
+pub use run_copy::files_at;
 pub use shared::SharedExecutor;
 pub use store::{
     BucketStore, FolderStore, ObjectServer, Store, StoreKind, local_copy, local_copy_of, store_at,

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use pybench_interpreter::default_cache_dir;
 use pybench_types::id::Digest;
@@ -54,6 +55,9 @@ type IsConsistent = fn(&Journal, &BTreeMap<String, Digest>) -> Result<bool, RunE
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct CopyList {
     files: Vec<CopiedFile>,
+    /// The folder that holds the content-addressed files, beside that of the copies; without it, that one has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    files_folder: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -90,8 +94,7 @@ impl RunFolder {
         is_consistent: IsConsistent,
     ) -> Result<(), RunError> {
         let place = JournalPlace::of(self.root())?;
-        let name = self.root().file_name().unwrap_or_default();
-        match place.copies(&name.to_string_lossy())? {
+        match place.copies(self.root())? {
             Some(store) => self.copy_into(&store, &place, state, is_consistent),
             None => Ok(()),
         }
@@ -133,7 +136,10 @@ impl RunFolder {
             );
             return Ok(());
         }
-        let text = serde_json::to_vec_pretty(&CopyList { files })?;
+        let text = serde_json::to_vec_pretty(&CopyList {
+            files,
+            files_folder: place.files_folder(),
+        })?;
         let digest = Digest::of_bytes(&text);
         let same = last.filter(|list| list.ends_with(digest.as_str()));
         if same.is_some_and(|list| state == CopyState::Unfinished || !is_unfinished(list)) {
@@ -225,6 +231,39 @@ pub(crate) fn fetch(run: &Path, runs_dir: &Path) -> Result<Option<PathBuf>, RunE
         finished => finished.map_err(wrap())?,
     }
     Ok(Some(copy))
+}
+
+/// The store with the content-addressed files of the run or the dataset at an address in a bucket, which may not have all of them;
+/// `None` for other paths. For a dataset of no run, they are in the folder `files` beside it.
+///
+/// # Errors
+/// [`RunError::Store`] if the bucket cannot be read; [`RunError::BadInput`] for a wrong address.
+pub fn files_at(address: &Path) -> Result<Option<Arc<dyn Store>>, RunError> {
+    let Some(asked) = BucketPath::of(address) else {
+        return Ok(None);
+    };
+    let beside = asked.parent();
+    for run in [Some(&asked), beside.as_ref()].into_iter().flatten() {
+        let store = run.store()?;
+        match files_folder(&store)? {
+            Some(Some(folder)) => return Ok(Some(Arc::new(run.beside(&folder)?.store()?))),
+            Some(None) => return Ok(Some(Arc::new(store))),
+            None => {}
+        }
+    }
+    let store = beside.map(|folder| folder.store()).transpose()?;
+    Ok(store.map(|store| -> Arc<dyn Store> { Arc::new(store) }))
+}
+
+/// What the last copy of a run says of its content-addressed files, as [`JournalPlace::files_folder`] does; `None` if there is no
+/// copy.
+fn files_folder(store: &dyn Store) -> Result<Option<Option<String>>, RunError> {
+    let lists = store.list(COPIES)?;
+    let Some(list) = newest(&lists) else {
+        return Ok(None);
+    };
+    let temporary = tempfile::tempdir().map_err(RunError::io("a temporary folder"))?;
+    Ok(Some(read_list(store, list, temporary.path())?.files_folder))
 }
 
 /// Copies a journal to a new SQLite file.
@@ -454,6 +493,27 @@ mod tests {
             Ok(files.contains_key("recipe.toml") && journal.summary("s")?.pending == 1)
         };
         assert_eq!(copy(is_whole), 1);
+    }
+
+    #[test]
+    fn a_copy_says_where_the_files_of_the_run_are() {
+        let [root, bucket] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let store = FolderStore::new(bucket.path());
+        let folder = RunFolder::open(root.path(), "seed = 1\n").unwrap();
+        let copy = || {
+            let place = JournalPlace::of(root.path()).unwrap();
+            let copied = folder.copy_into(&store, &place, CopyState::Ended, |_, _| Ok(true));
+            copied.unwrap();
+        };
+        assert_eq!(files_folder(&store).unwrap(), None);
+        copy();
+        assert_eq!(files_folder(&store).unwrap(), Some(None));
+        let pointer = "profile = '/p.toml'\nschema = 'run_a_0f'\n";
+        fs::write(root.path().join(POINTER), pointer).unwrap();
+        copy();
+        let schema = "run_a_0f".to_owned();
+        assert_eq!(files_folder(&store).unwrap(), Some(Some(schema)));
+        assert!(files_at(Path::new("data/runs/a")).unwrap().is_none());
     }
 
     #[test]

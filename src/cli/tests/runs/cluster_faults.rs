@@ -58,6 +58,12 @@ impl Servers {
         is_queued: bool,
     ) -> Option<Self> {
         let (postgres, store) = (SeparateServer::start()?, s3::server()?);
+        // The tests have runs of the same name.
+        let prefix = folder.file_name().unwrap().to_str().unwrap();
+        let store = ObjectServer {
+            prefix: prefix.trim_start_matches('.').to_owned(),
+            ..store
+        };
         let temporal = match is_queued {
             true => Some(temporal::SeparateServer::start()?),
             false => None,

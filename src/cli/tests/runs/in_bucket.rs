@@ -116,6 +116,8 @@ fn a_run_is_made_continued_and_read_in_a_bucket() {
     assert!(status.contains("12") && !log.contains("has not ended"));
     assert!(!read(&["show", "t", "1", "--runs-dir", &runs]).0.is_empty());
     assert!(read(&["publish", &run]).0.contains("Nothing was uploaded"));
+    let verified = read(&["verify", &run, "--sample", "0.05"]).0;
+    assert!(verified.contains("digest of all rows: "), "{verified}");
     let copy = PathBuf::from(read(&["run", "fetch", &run]).0.trim());
     assert!(dataset_of(&copy) == dataset(&fixture), "another dataset");
     // What a training recipe names.

@@ -72,6 +72,7 @@ conformance![
     an_attempt_that_is_lost_is_counted,
     a_postponed_unit_keeps_its_failures_and_waits,
     an_offered_unit_is_leased_by_name,
+    a_unit_in_work_is_offered_until_its_lease_ends,
     units_in_work_are_counted_by_the_clock_of_the_journal,
 ];
 
@@ -803,4 +804,40 @@ fn an_offered_unit_is_leased_by_name(place: &dyn Place) {
     assert_eq!(from("b"), None);
     journal.sweep_offers("1").unwrap();
     assert_eq!(journal.offered("1").unwrap(), ["a"]);
+}
+
+fn a_unit_in_work_is_offered_until_its_lease_ends(place: &dyn Place) {
+    let journal = place.open();
+    let all = items(&["a", "b", "c", "d"]);
+    journal.enqueue("s", all.clone()).unwrap();
+    let lease = |now| journal.lease_offer("1", "s", now, 10).unwrap();
+    let taken = |now| lease(now).map(|offer| (offer.item, offer.lost));
+    let unit = |item: &str, lost: u32| Some((item.to_owned(), lost));
+    // One that a worker had when the coordinator offered it.
+    assert!(journal.lease("s", "a", 100, 20).unwrap());
+    journal.offer("1", "s", &all).unwrap();
+    assert_eq!(taken(100_000), unit("b", 0));
+    assert_eq!(taken(100_000), unit("c", 0));
+    // It is renewed, and `c` is not.
+    assert!(journal.move_lease("s", "b", 110, 130).unwrap());
+    assert_eq!(taken(110_000), unit("c", 1), "before what nobody has had");
+    // What is given back comes in its order.
+    assert!(journal.move_lease("s", "b", 130, 0).unwrap());
+    assert_eq!(taken(110_000), unit("b", 0));
+    assert_eq!(taken(110_000), unit("d", 0));
+    assert_eq!(taken(119_999), None);
+    // A wait after a failure is longer than a lease that is renewed meanwhile.
+    journal.postpone("1", ("s", "b"), "{}", 500_000).unwrap();
+    assert!(journal.move_lease("s", "b", 120, 130).unwrap());
+    let failure = Failure::new(FailureKind::Endpoint, "server: 500").retryable();
+    journal.fail("s", "b", &failure, false).unwrap();
+    for (now, item) in [(120_000, "a"), (120_000, "c"), (120_000, "d")] {
+        assert_eq!(lease(now).unwrap().item, item);
+    }
+    assert_eq!(taken(129_999), None, "`b` waits");
+    for item in ["a", "c", "d"] {
+        journal.complete("s", item, &json!(item)).unwrap();
+    }
+    assert_eq!(taken(499_999), None, "`b` waits, and the others are done");
+    assert_eq!(taken(500_000), unit("b", 0));
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pybench_run::{BucketStore, Journal, ObjectServer, RunFolder, Store, WhenChanged};
+use pybench_run::{BucketStore, ExitCode, Journal, ObjectServer, RunFolder, Store, WhenChanged};
 use pybench_testing::faults::{Fate, S3Faults, S3Proxy};
 use pybench_testing::{postgres, s3};
 use pybench_types::id::Digest;
@@ -281,6 +281,15 @@ fn an_ended_run_is_copied_to_its_bucket() {
     assert!(lists[1].starts_with("copies/00000002-"), "{lists:?}");
     // recipe, journal, and the shard before and after.
     assert_eq!(copies.list("blobs").unwrap().len(), 4);
+    // Another run of the same name leaves them alone.
+    let other = root.path().join("other/copied-run");
+    let changed = WhenChanged::default();
+    let other = RunFolder::open_in_profile(&other, "seed = 2\n", &changed, Some(&profile));
+    let refused = other.unwrap().copy_to_bucket().unwrap_err();
+    assert_eq!(refused.exit_code(), ExitCode::Conflict);
+    let owner = run.to_str().unwrap();
+    assert!(refused.to_string().contains(owner), "{refused}");
+    assert_eq!(copies.list("copies").unwrap(), lists);
 }
 
 /// A run folder that lost its files reads them from the store of its profile.

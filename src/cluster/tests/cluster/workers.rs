@@ -53,6 +53,72 @@ fn what_a_live_worker_has_survives_the_coordinator() {
 }
 
 #[test]
+fn what_a_worker_that_leaves_had_comes_next() {
+    let Some(place) = PostgresPlace::new() else {
+        return;
+    };
+    let (coordinator, worker) = (place.open(), place.join());
+    let items = ["a", "b", "c"];
+    coordinator.enqueue("s", items).unwrap();
+    coordinator
+        .offer("1", "s", &items.map(str::to_owned))
+        .unwrap();
+    let lease = |journal: &Journal| {
+        let offer = journal.lease_offer("1", "s", 100_000, 60).unwrap();
+        offer.map(|offer| (offer.item, offer.lost))
+    };
+    for item in ["a", "b"] {
+        assert_eq!(lease(&worker), Some((item.to_owned(), 0)));
+    }
+    worker.leave().unwrap();
+    for item in items {
+        assert_eq!(lease(&coordinator), Some((item.to_owned(), 0)));
+    }
+    assert_eq!(lease(&coordinator), None);
+}
+
+#[test]
+fn a_journal_of_an_older_version_gets_the_indexes_of_offers() {
+    let Some(place) = PostgresPlace::new() else {
+        return;
+    };
+    drop(place.open());
+    let schema = &place.schema;
+    postgres::sql(&format!(
+        "DROP INDEX {schema}.offer_free, {schema}.offer_due;
+         CREATE INDEX offer_by_round ON {schema}.offer (round, position)"
+    ));
+    drop(place.open());
+    let indexes = postgres::sql(&format!(
+        "SELECT string_agg(indexname, ' ' ORDER BY indexname) FROM pg_indexes
+         WHERE schemaname = '{schema}' AND tablename = 'offer'"
+    ));
+    assert_eq!(indexes, "offer_due offer_free offer_pkey");
+}
+
+#[test]
+fn offers_that_have_ended_are_vacuumed() {
+    let Some(place) = PostgresPlace::new() else {
+        return;
+    };
+    let (journal, schema) = (place.open(), &place.schema);
+    let items: Vec<String> = (0..2_000).map(|number| format!("item-{number}")).collect();
+    journal.enqueue("s", items.clone()).unwrap();
+    let count = format!(
+        "SELECT vacuum_count FROM pg_stat_all_tables WHERE schemaname = '{schema}' AND relname = 'offer'"
+    );
+    for (ended, vacuumed) in [(1, "0"), (1_999, "1")] {
+        journal.offer("1", "s", &items).unwrap();
+        postgres::sql(&format!(
+            "UPDATE {schema}.unit SET state = 'done' WHERE item IN
+             (SELECT item FROM {schema}.unit WHERE state = 'pending' LIMIT {ended})"
+        ));
+        assert_eq!(journal.sweep_offers("1").unwrap().done, ended);
+        assert_eq!(postgres::sql(&count), vacuumed);
+    }
+}
+
+#[test]
 fn a_worker_that_is_silent_is_removed() {
     let Some(place) = PostgresPlace::new() else {
         return;

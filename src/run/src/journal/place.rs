@@ -222,16 +222,27 @@ impl JournalPlace {
         }
     }
 
-    /// Where copies of the run `name` are kept.
-    pub(crate) fn copies(&self, name: &str) -> Result<Option<BucketStore>, RunError> {
+    /// Where copies of the run folder `root` are kept, which is their owner.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if they are those of another folder.
+    pub(crate) fn copies(&self, root: &Path) -> Result<Option<BucketStore>, RunError> {
         match self {
             Self::Sqlite(path) => bucket_beside(path),
             Self::Postgres(pointer) => {
                 let server = Profile::load(&pointer.profile)?.store;
                 server
-                    .map(|server| BucketStore::new(&server, name))
+                    .map(|server| RunBucket::own_copies(root, &server))
                     .transpose()
             }
+        }
+    }
+
+    /// The folder that holds the content-addressed files of the run, beside that of its copies; `None` if that one has them.
+    pub(crate) fn files_folder(&self) -> Option<String> {
+        match self {
+            Self::Sqlite(_) => None,
+            Self::Postgres(pointer) => Some(pointer.schema.clone()),
         }
     }
 

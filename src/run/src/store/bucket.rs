@@ -14,11 +14,11 @@ use object_store::path::Path as Location;
 use object_store::{ObjectStore, ObjectStoreExt};
 use pybench_types::id::Digest;
 
-use super::Store;
 use super::bucket_store::BucketStore;
 use super::download::{Object, download};
 use super::failure::{StoreError, found};
 use super::server::{ObjectServer, StoreKind};
+use super::{Store, check_key};
 use crate::RunError;
 
 /// Forms of a path in a bucket.
@@ -63,9 +63,40 @@ impl BucketPath {
         BucketStore::in_folder(&server, self.path.clone())
     }
 
+    /// Where the copies of the run `name` are, if its profile names this server.
+    pub(super) fn of_copies(server: &ObjectServer, name: &str) -> Self {
+        Self {
+            kind: server.kind,
+            bucket: server.bucket.clone(),
+            path: format!("{}/{name}", server.prefix),
+        }
+    }
+
     /// Whether this is the folder in which a server keeps runs.
     pub(crate) fn is_folder_of(&self, server: &ObjectServer) -> bool {
         self.kind == server.kind && self.bucket == server.bucket && self.path == server.prefix
+    }
+
+    /// The folder that this is in; `None` at the top of the bucket.
+    pub(crate) fn parent(&self) -> Option<Self> {
+        let (path, _) = self.path.rsplit_once('/')?;
+        Some(Self {
+            path: path.to_owned(),
+            ..self.clone()
+        })
+    }
+
+    /// What is called `name` in the folder that this is in.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if that is no key.
+    pub(crate) fn beside(&self, name: &str) -> Result<Self, RunError> {
+        check_key(name)?;
+        let folder = self.path.rsplit_once('/');
+        Ok(Self {
+            path: folder.map_or_else(|| name.to_owned(), |(path, _)| format!("{path}/{name}")),
+            ..self.clone()
+        })
     }
 
     /// Last part of the path.
@@ -195,6 +226,13 @@ mod tests {
         }
         let joined = BucketPath::of(&Path::new("s3://bucket/runs").join("name")).unwrap();
         assert_eq!(joined.path, "runs/name");
+        assert_eq!(joined.parent(), of("s3://bucket/runs"));
+        assert_eq!(of("s3://bucket/runs").unwrap().parent(), None);
+        assert_eq!(joined.beside("other").ok(), of("s3://bucket/runs/other"));
+        assert_eq!(of("s3://b/a").unwrap().beside("c").ok(), of("s3://b/c"));
+        for bad in ["", "..", "../a", "/a"] {
+            assert!(joined.beside(bad).is_err(), "{bad}");
+        }
         for other in ["a/b", "/s3/a", "hf://a/b", "s3:/a/b", "gcs://a/b"] {
             assert_eq!(of(other), None, "{other}");
         }

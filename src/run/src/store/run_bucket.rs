@@ -1,7 +1,8 @@
 //! The bucket that a run of this machine is kept in (`--runs-dir s3://BUCKET/PREFIX`).
 //!
 //! The run folder holds the journal and the work files, and names the bucket. The bucket names the folder, so that no other folder
-//! works on the same run.
+//! works on the same run. A run with a profile is copied to a bucket; its folder owns the copies in the same way, and the file that
+//! names the owner stays a claim.
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::Store;
 use super::bucket::BucketPath;
 use super::bucket_store::BucketStore;
+use super::server::ObjectServer;
 use crate::RunError;
 use crate::artifact_names::{BUCKET, BUCKET_CLAIM, COPIES};
 use crate::replace::write_atomically;
@@ -59,6 +61,25 @@ impl RunBucket {
         Ok(new)
     }
 
+    /// Where the copies of the run folder `root` are, whose profile names `server`. This folder becomes their owner.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if another folder is the owner; [`RunError::Store`] if the bucket cannot be written.
+    pub(crate) fn own_copies(root: &Path, server: &ObjectServer) -> Result<BucketStore, RunError> {
+        let name = root.file_name().unwrap_or_default().to_string_lossy();
+        let store = BucketStore::new(server, &name)?;
+        let address = BucketPath::of_copies(server, &name);
+        Self::of_copies(root, &address)?.check_owner(&store)?;
+        Ok(store)
+    }
+
+    /// The owner of the copies of the run folder `root`. A run that was kept at this address before it got a profile goes on
+    /// with its owner.
+    fn of_copies(root: &Path, address: &BucketPath) -> Result<Self, RunError> {
+        let kept = Self::of(root)?.filter(|kept| kept.address == address.to_string());
+        kept.map_or_else(|| Self::claim(root, address), Ok)
+    }
+
     /// Makes what was claimed the bucket of the run folder `root`.
     ///
     /// # Errors
@@ -91,7 +112,7 @@ impl RunBucket {
         }
     }
 
-    /// Refuses a folder of the bucket that holds copies of a run with a profile, which has no owner there.
+    /// Refuses a folder of the bucket that holds copies of a run with a profile which have no owner, as older versions made them.
     ///
     /// # Errors
     /// [`RunError::Conflict`] if it does; [`RunError::Store`] if the bucket cannot be read.
@@ -171,7 +192,39 @@ mod tests {
     }
 
     #[test]
-    fn a_run_with_a_profile_keeps_its_copies() {
+    fn one_folder_owns_the_copies_of_a_run_with_a_profile() {
+        let [mine, other, moved, bucket] = [(); 4].map(|()| tempfile::tempdir().unwrap());
+        let store = FolderStore::new(bucket.path());
+        let server = ObjectServer {
+            bucket: "b".to_owned(),
+            ..ObjectServer::default()
+        };
+        let address = BucketPath::of_copies(&server, "a");
+        assert_eq!(address.to_string(), "s3://b/runs/a");
+        // Copies that an older version made get an owner.
+        let list = mine.path().join("list");
+        write_atomically(&list, b"{}").unwrap();
+        store.put("copies/00000001-0f", &list).unwrap();
+        let own = RunBucket::of_copies(mine.path(), &address).unwrap();
+        own.check_owner(&store).unwrap();
+        assert_eq!(RunBucket::of_copies(mine.path(), &address).unwrap(), own);
+        assert_eq!(RunBucket::of(mine.path()).unwrap(), None);
+        let late = RunBucket::of_copies(other.path(), &address).unwrap();
+        let error = late.check_owner(&store).unwrap_err();
+        assert_eq!(error.exit_code(), crate::ExitCode::Conflict);
+        // A run that was kept there before.
+        let kept = RunBucket::claim(moved.path(), &address).unwrap();
+        RunBucket::take(moved.path()).unwrap();
+        assert_eq!(RunBucket::of_copies(moved.path(), &address).unwrap(), kept);
+        let elsewhere = BucketPath::of_copies(&server, "renamed");
+        assert_ne!(
+            RunBucket::of_copies(moved.path(), &elsewhere).unwrap(),
+            kept
+        );
+    }
+
+    #[test]
+    fn copies_without_an_owner_are_kept() {
         let [mine, bucket] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let store = FolderStore::new(bucket.path());
         let address = BucketPath::of(Path::new("s3://b/runs/a")).unwrap();

@@ -17,6 +17,7 @@ mod units;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -72,6 +73,8 @@ pub(super) struct PostgresJournal {
     paid: Option<PaidCalls>,
     /// The server's Unix time in milliseconds when it was read last, and the time since this machine had started.
     clock: Mutex<Option<(i64, Duration)>>,
+    /// Offers that have ended since their table was vacuumed.
+    ended_offers: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +167,7 @@ impl PostgresJournal {
             signs: Mutex::default(),
             paid: None,
             clock: Mutex::new(None),
+            ended_offers: AtomicU64::new(0),
         }
     }
 

@@ -1,9 +1,17 @@
 //! Units that several processes may work on, and the processes.
+//!
+//! `unit.lease_until` decides who has a unit. `offer.not_before` repeats it for the search, so that the next unit is found
+//! without looking at those in work.
+
+use std::sync::atomic::Ordering;
+
+use tokio_postgres::types::ToSql;
 
 use super::super::backend::OfferStore;
 use super::super::leased::Attempt;
 use super::super::offers::{LeaseRequest, LeasedOffer, OfferCounts};
 use super::link::Link;
+use super::units::MOVE_LEASE;
 use super::{PostgresJournal, unsigned};
 use crate::RunError;
 
@@ -13,25 +21,45 @@ const ITEMS: usize = 5_000;
 /// Unix time of the server, seconds. Workers are alive by this clock.
 const NOW: &str = "extract(epoch FROM clock_timestamp())::bigint";
 
-/// Leases the next unit, or a given one. A lease that has ended without a result is counted with the offer.
-const LEASE: &str = "
-    WITH next AS (
+/// Offers that have ended since the table was vacuumed. A search passes over the index entries of all of them.
+const MAX_ENDED: u64 = 2_000;
+
+/// Offers whose units can be leased.
+const OPEN: &str = "
         SELECT offer.item, offer.failures, offer.lost, unit.lease_until > 0 AS is_lost
         FROM offer JOIN unit ON unit.stage = offer.stage AND unit.item = offer.item
-        WHERE offer.round = $1 AND offer.stage = $2 AND offer.not_before <= $3
-          AND unit.state = 'pending' AND unit.lease_until <= $4
-          AND ($7::text IS NULL OR offer.item = $7)
-        ORDER BY offer.position LIMIT 1
-        FOR UPDATE OF unit SKIP LOCKED),
+        WHERE offer.round = $1 AND offer.stage = $2 AND unit.state = 'pending' AND unit.lease_until <= $4";
+
+/// Locks the unit of an offer, and passes over those that another process is leasing.
+const LOCK: &str = "FOR UPDATE OF unit SKIP LOCKED";
+
+/// Leases the unit of `next`. A lease that has ended without a result is counted with the offer.
+const TAKE: &str = "
     leased AS (
         UPDATE unit SET attempts = attempts + 1, lease_until = $5, holder = $6
         FROM next WHERE unit.stage = $2 AND unit.item = next.item
         RETURNING unit.attempts),
-    counted AS (
-        UPDATE offer SET lost = offer.lost + 1
-        FROM next WHERE next.is_lost AND offer.stage = $2 AND offer.item = next.item)
+    marked AS (
+        UPDATE offer SET lost = offer.lost + next.is_lost::int, not_before = $5 * 1000
+        FROM next WHERE offer.stage = $2 AND offer.item = next.item)
     SELECT next.item, leased.attempts, next.failures, next.lost + next.is_lost::int::bigint
     FROM next, leased";
+
+/// Leases the next unit: the first one whose lease or wait has ended, or else the first one that nobody has had.
+fn lease_next() -> String {
+    format!(
+        "WITH due AS ({OPEN} AND offer.not_before > 0 AND offer.not_before <= $3
+             ORDER BY offer.position LIMIT 1 {LOCK}),
+         free AS ({OPEN} AND offer.not_before = 0 AND NOT EXISTS (SELECT 1 FROM due)
+             ORDER BY offer.position LIMIT 1 {LOCK}),
+         next AS (SELECT * FROM due UNION ALL SELECT * FROM free), {TAKE}"
+    )
+}
+
+/// Leases the unit `$7`.
+fn lease_given() -> String {
+    format!("WITH next AS ({OPEN} AND offer.not_before <= $3 AND offer.item = $7 {LOCK}), {TAKE}")
+}
 
 /// What this handle has leased until then, perhaps by a statement whose reply was lost.
 const OWN: &str = "
@@ -64,6 +92,23 @@ pub(super) async fn remove_dead(link: &mut Link) -> Result<(), RunError> {
     Ok(())
 }
 
+impl PostgresJournal {
+    /// Removes the index entries of offers that have ended, once there are many: the server does so once a minute at most.
+    fn vacuum_offers(&self, ended: u64) {
+        let before = self.ended_offers.fetch_add(ended, Ordering::Relaxed);
+        if before.saturating_add(ended) < MAX_ENDED {
+            return;
+        }
+        self.ended_offers.store(0, Ordering::Relaxed);
+        let vacuum = "VACUUM (TRUNCATE FALSE, INDEX_CLEANUP ON) offer";
+        if let Err(error) = self.run(async |link, _| link.batch(vacuum).await) {
+            tracing::warn!(
+                "cannot vacuum the offers, so that finding the next unit takes longer: {error}"
+            );
+        }
+    }
+}
+
 impl OfferStore for PostgresJournal {
     fn is_shared(&self) -> bool {
         true
@@ -74,11 +119,11 @@ impl OfferStore for PostgresJournal {
     }
 
     fn offer(&self, round: &str, stage: &str, items: &[String]) -> Result<(), RunError> {
-        let offer = "INSERT INTO offer (stage, item, round, position)
-             SELECT unit.stage, unit.item, $2::text, unit.position FROM unit
+        let offer = "INSERT INTO offer (stage, item, round, position, not_before)
+             SELECT unit.stage, unit.item, $2::text, unit.position, unit.lease_until * 1000 FROM unit
              WHERE unit.stage = $1 AND unit.state = 'pending' AND unit.item = ANY($3)
              ON CONFLICT (stage, item) DO UPDATE SET round = excluded.round, position = excluded.position,
-                 failures = '', not_before = 0, lost = 0";
+                 failures = '', not_before = excluded.not_before, lost = 0";
         for items in items.chunks(ITEMS) {
             self.run(async |link, _| link.execute(offer, &[&stage, &round, &items]).await)?;
         }
@@ -107,6 +152,7 @@ impl OfferStore for PostgresJournal {
                  (SELECT COUNT(*) FROM offer WHERE round = $1) FROM ended";
         let row = self.run(async |link, _| link.one(sweep, &[&round]).await)?;
         let (done, failed) = (unsigned(row.try_get(0)?), unsigned(row.try_get(1)?));
+        self.vacuum_offers(done + failed);
         Ok(OfferCounts {
             done,
             failed,
@@ -137,6 +183,12 @@ impl OfferStore for PostgresJournal {
             round, stage, item, ..
         } = request;
         let (millis, now, until) = (request.now_millis, request.now(), request.until);
+        let params: [&(dyn ToSql + Sync); 7] =
+            [&round, &stage, &millis, &now, &until, &self.holder, &item];
+        let (lease, params) = match item {
+            Some(_) => (lease_given(), &params[..]),
+            None => (lease_next(), &params[..6]),
+        };
         self.run(async |link, repeated| {
             if repeated {
                 let own = link
@@ -149,12 +201,7 @@ impl OfferStore for PostgresJournal {
                     }
                 }
             }
-            let row = link
-                .row(
-                    LEASE,
-                    &[&round, &stage, &millis, &now, &until, &self.holder, &item],
-                )
-                .await?;
+            let row = link.row(&lease, params).await?;
             row.map(|row| read_offer(&row, until)).transpose()
         })
     }
@@ -172,7 +219,7 @@ impl OfferStore for PostgresJournal {
         let (stage, item) = (attempt.stage, attempt.item);
         let number = i64::from(attempt.number);
         self.run(async |link, _| {
-            let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+            let params: [&(dyn ToSql + Sync); 6] =
                 [&round, &stage, &item, &failures, &until_millis, &number];
             link.execute(postpone, &params).await
         })?;
@@ -192,11 +239,19 @@ impl OfferStore for PostgresJournal {
 
     fn leave(&self) -> Result<(), RunError> {
         let calls = "UPDATE call SET state = 'uncertain' WHERE state = 'in_flight' AND holder = $1";
-        let leases = "UPDATE unit SET lease_until = 0 WHERE lease_until <> 0 AND holder = $1";
+        let leases =
+            "SELECT stage, item, lease_until FROM unit WHERE lease_until <> 0 AND holder = $1";
         let member = "DELETE FROM member WHERE holder = $1";
         self.run(async |link, _| {
+            // One after the other, since the coordinator may be deleting several offers in another order.
+            for row in link.query(leases, &[&self.holder]).await? {
+                let (stage, item): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
+                let (from, none): (i64, i64) = (row.try_get(2)?, 0);
+                link.query(MOVE_LEASE, &[&stage, &item, &from, &none, &self.holder])
+                    .await?;
+            }
             link.transaction(async |link| {
-                for statement in [calls, leases, member] {
+                for statement in [calls, member] {
                     link.execute(statement, &[&self.holder]).await?;
                 }
                 Ok(())

@@ -57,12 +57,17 @@ CREATE INDEX IF NOT EXISTS noted_by_batch ON noted (batch);
 -- Units of the round that the coordinator has announced, which workers may lease.
 CREATE TABLE IF NOT EXISTS offer (
     stage TEXT COLLATE "C" NOT NULL, item TEXT COLLATE "C" NOT NULL, round TEXT NOT NULL, position BIGINT NOT NULL,
-    -- Failures of earlier attempts, as JSON, and the time before which there is no other one (Unix milliseconds).
-    failures TEXT NOT NULL DEFAULT '', not_before BIGINT NOT NULL DEFAULT 0,
+    -- Failures of earlier attempts, as JSON.
+    failures TEXT NOT NULL DEFAULT '',
+    -- Time before which nobody looks at it (Unix milliseconds): the end of its lease, or of its wait after a failure.
+    not_before BIGINT NOT NULL DEFAULT 0,
     -- Attempts whose lease ended without a result.
     lost BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (stage, item));
-CREATE INDEX IF NOT EXISTS offer_by_round ON offer (round, position);
+-- The next unit is the first entry of one of these: neither has the units in work and those that have ended.
+DROP INDEX IF EXISTS offer_by_round;
+CREATE INDEX IF NOT EXISTS offer_free ON offer (round, stage, position) WHERE not_before = 0;
+CREATE INDEX IF NOT EXISTS offer_due ON offer (round, stage, not_before) WHERE not_before > 0;
 
 -- Workers; the process that opened the journal is none. A worker is alive for `seconds` after it was seen.
 CREATE TABLE IF NOT EXISTS member (

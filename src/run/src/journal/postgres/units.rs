@@ -17,6 +17,17 @@ const ITEMS: usize = 5_000;
 /// Outputs in one reply; each may be large.
 const OUTPUTS: usize = 32;
 
+/// Moves the end of a lease from `$3` to `$4`, or gives the unit back (0), also for the search for the next unit. A wait after a
+/// failure, which an offer may have instead of the end of the lease, is kept.
+pub(super) const MOVE_LEASE: &str = "WITH moved AS (
+        UPDATE unit SET lease_until = $4
+        WHERE stage = $1 AND item = $2 AND state = 'pending' AND lease_until = $3 AND holder = $5
+        RETURNING item),
+    marked AS (
+        UPDATE offer SET not_before = $4 * 1000 FROM moved
+        WHERE offer.stage = $1 AND offer.item = moved.item AND offer.not_before = $3 * 1000)
+    SELECT COUNT(*) FROM moved";
+
 /// The next items, at most [`ITEMS`].
 fn chunk(items: &mut dyn Iterator<Item = String>) -> Vec<String> {
     items.take(ITEMS).collect()
@@ -223,8 +234,6 @@ impl UnitStore for PostgresJournal {
     fn move_lease(&self, stage: &str, item: &str, from: i64, to: i64) -> Result<bool, RunError> {
         let own = "SELECT 1 FROM unit WHERE stage = $1 AND item = $2 AND state = 'pending'
              AND lease_until = $3 AND holder = $4";
-        let change = "UPDATE unit SET lease_until = $4
-             WHERE stage = $1 AND item = $2 AND state = 'pending' AND lease_until = $3 AND holder = $5";
         self.run_apart(async |link, repeated| {
             if repeated {
                 let moved = link.row(own, &[&stage, &item, &to, &self.holder]).await?;
@@ -232,10 +241,10 @@ impl UnitStore for PostgresJournal {
                     return Ok(true);
                 }
             }
-            Ok(link
-                .execute(change, &[&stage, &item, &from, &to, &self.holder])
-                .await?
-                == 1)
+            let moved = link
+                .one(MOVE_LEASE, &[&stage, &item, &from, &to, &self.holder])
+                .await?;
+            Ok(moved.try_get::<_, i64>(0)? == 1)
         })
     }
 
