@@ -9,6 +9,7 @@ mod budget;
 mod curriculum;
 mod dry_run;
 mod measure;
+mod misnamed;
 mod preferences;
 mod report;
 mod round;

@@ -137,13 +137,14 @@ impl fmt::Display for Report {
                 shown(measured)
             )?;
         }
-        self.write_sets(f)
+        self.write_sets(f)?;
+        self.write_misnamed(f)
     }
 }
 
 impl Report {
-    /// The held-out tasks by what the rounds lack of them; nothing if all lack the same.
-    fn write_sets(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// What was measured, by the name of the round.
+    fn measured(&self) -> Vec<(String, &Measurement)> {
         let before = self
             .before
             .iter()
@@ -152,7 +153,31 @@ impl Report {
             let measured = round.measured.as_ref()?;
             Some((round.round.to_string(), measured))
         });
-        let measured: Vec<(String, &Measurement)> = before.chain(rounds).collect();
+        before.chain(rounds).collect()
+    }
+
+    /// How often the student copied a name wrongly.
+    fn write_misnamed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let measured = self.measured();
+        let mut counts = measured
+            .iter()
+            .filter_map(|(round, measured)| Some((round, measured.all.tasks, measured.misnamed?)))
+            .peekable();
+        if counts.peek().is_some() {
+            writeln!(
+                f,
+                "\nround   held-out attempts in which code failed at the name of a file or column"
+            )?;
+        }
+        for (round, tasks, misnamed) in counts {
+            writeln!(f, "{round:>6}  {misnamed} of {tasks}")?;
+        }
+        Ok(())
+    }
+
+    /// The held-out tasks by what the rounds lack of them; nothing if all lack the same.
+    fn write_sets(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let measured = self.measured();
         let sets: BTreeSet<Unseen> = measured
             .iter()
             .flat_map(|(_, measured)| measured.unseen.keys().copied())

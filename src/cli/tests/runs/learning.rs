@@ -221,6 +221,9 @@ async fn a_student_is_corrected_trained_and_measured() {
         after["passed"], after["tasks"],
         "what was trained knows everything"
     );
+    for measured in [before, after] {
+        assert!(count(&measured["misnamed"]) <= count(&measured["tasks"]));
+    }
     check_sets(&project, before);
     check_sets(&project, after);
     check_rows(&project.rows(1), played);
