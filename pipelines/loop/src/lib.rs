@@ -58,6 +58,7 @@ pub async fn run(context: &RunContext, process: &Process) -> Result<(), RunError
             round: number,
             again,
             played,
+            trained_tokens: train::trained_tokens(context, number),
             measured,
         });
         report.write(context)?;

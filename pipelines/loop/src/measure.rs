@@ -201,6 +201,10 @@ impl Measurement {
 }
 
 impl PassRate {
+    pub(crate) fn rate(&self) -> f64 {
+        self.passed as f64 / self.tasks.max(1) as f64
+    }
+
     fn of<'a>(attempts: impl ExactSizeIterator<Item = &'a Attempt>) -> Self {
         let tasks = attempts.len();
         let passed = attempts.filter(|attempt| attempt.scores.strict == Some(true));
