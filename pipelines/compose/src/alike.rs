@@ -82,20 +82,20 @@ enum Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    fn number(number: Option<f64>) -> Self {
+    fn of_number(number: Option<f64>) -> Self {
         // JSON has no other numbers.
         let finite = number.filter(|number| number.is_finite());
         finite.map_or(Self::Missing, Self::Number)
     }
 
-    fn as_number(self) -> f64 {
+    fn number(self) -> f64 {
         match self {
             Self::Number(number) => number,
             _ => f64::NAN,
         }
     }
 
-    fn as_text(self) -> Option<&'a str> {
+    fn text(self) -> Option<&'a str> {
         match self {
             Self::Text(text) => Some(text),
             _ => None,
@@ -113,11 +113,11 @@ fn cells(column: &Column) -> Vec<Cell<'_>> {
     let cells: Option<Vec<Cell<'_>>> = match column.dtype() {
         DataType::Float64 => {
             let numbers = column.f64().ok();
-            numbers.map(|numbers| numbers.iter().map(Cell::number).collect())
+            numbers.map(|numbers| numbers.iter().map(Cell::of_number).collect())
         }
         DataType::Int64 => column.i64().ok().map(|numbers| {
             let numbers = numbers.iter().map(|number| number.map(|n| n as f64));
-            numbers.map(Cell::number).collect()
+            numbers.map(Cell::of_number).collect()
         }),
         DataType::Boolean => column.bool().ok().map(|truths| {
             let truths = truths.iter();
@@ -141,8 +141,8 @@ fn order(columns: &[Vec<Cell<'_>>], height: usize) -> Vec<usize> {
     let mut rows: Vec<usize> = (0..height).collect();
     rows.sort_by(|a, b| {
         let pairs = columns.iter().map(|column| (column[*a], column[*b]));
-        let texts = pairs.clone().map(|(a, b)| a.as_text().cmp(&b.as_text()));
-        let numbers = pairs.map(|(a, b)| a.as_number().total_cmp(&b.as_number()));
+        let texts = pairs.clone().map(|(a, b)| a.text().cmp(&b.text()));
+        let numbers = pairs.map(|(a, b)| a.number().total_cmp(&b.number()));
         let mut orders = texts.chain(numbers);
         orders
             .find(|order| order.is_ne())
