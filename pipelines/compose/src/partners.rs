@@ -16,6 +16,8 @@ const MAX_KEYS: usize = 6;
 const VALUES: std::ops::RangeInclusive<usize> = 4..=2_000;
 /// Values that two keys have in common.
 const MIN_COMMON: usize = 3;
+/// Values that are compared in all, which takes less than a second however alike the tables are.
+const MAX_COMPARED: usize = 100_000_000;
 /// Share of the values of a key that the other one has, if the columns have one name.
 const MIN_SHARE: f64 = 0.1;
 /// As [`MIN_SHARE`], if they have different names.
@@ -31,6 +33,7 @@ pub struct TableKeys(Vec<Key>);
 #[derive(Clone, Debug)]
 struct Key {
     name: String,
+    lower_name: String,
     is_text: bool,
     /// Whether each value is in one row only.
     is_unique: bool,
@@ -94,6 +97,7 @@ impl Key {
         values.dedup();
         VALUES.contains(&values.len()).then(|| Self {
             name: column.name().to_string(),
+            lower_name: column.name().to_lowercase(),
             is_text: column.dtype() == &DataType::String,
             is_unique: values.len() == rows,
             values,
@@ -108,7 +112,7 @@ impl Key {
     }
 
     fn has_name_of(&self, other: &Self) -> bool {
-        self.name.to_lowercase() == other.name.to_lowercase()
+        self.lower_name == other.lower_name
     }
 
     /// The values that both have.
@@ -140,19 +144,38 @@ fn hash(value: impl Hash) -> u64 {
 
 /// For each table, the others that a task on it can join: those that share a key which is unique in one of the two, and
 /// leaves some rows of the table without a partner. `may_meet` says of two places whether tasks may join these tables.
+/// Tables that follow each other are compared first, and comparing ends after 100 million values.
 pub fn partners(
     tables: &[TableKeys],
     may_meet: impl Fn(usize, usize) -> bool,
 ) -> Vec<Vec<Partner>> {
+    partners_within(tables, may_meet, MAX_COMPARED)
+}
+
+/// As [`partners`], comparing this many values at most.
+fn partners_within(
+    tables: &[TableKeys],
+    may_meet: impl Fn(usize, usize) -> bool,
+    max_compared: usize,
+) -> Vec<Vec<Partner>> {
+    let mut left = max_compared;
     let mut matches = Vec::new();
-    for (at, table) in tables.iter().enumerate().take(MAX_TABLES) {
-        for (other_at, other) in tables.iter().enumerate().take(MAX_TABLES).skip(at + 1) {
-            let found = may_meet(at, other_at).then(|| best_match(table, other));
-            matches.extend(found.flatten().map(|found| (at, other_at, found)));
+    for (at, other_at) in nearest_first(tables.len().min(MAX_TABLES)) {
+        if !may_meet(at, other_at) {
+            continue;
         }
+        let pairs = comparable(&tables[at], &tables[other_at]);
+        let Some(rest) = left.checked_sub(pairs.iter().map(effort).sum()) else {
+            break;
+        };
+        left = rest;
+        matches.extend(best_match(pairs).map(|found| (at, other_at, found)));
     }
-    // A stable sort: of equal ones, the first tables come first.
-    matches.sort_by(|(.., a), (.., b)| b.share.total_cmp(&a.share));
+    // Of equal ones, the first tables come first.
+    matches.sort_by(|(at, other, a), (b_at, b_other, b)| {
+        let places = (at, other).cmp(&(b_at, b_other));
+        b.share.total_cmp(&a.share).then(places)
+    });
     let mut groups = Groups::new(tables.len());
     let mut partners = vec![Vec::new(); tables.len()];
     for (at, other, found) in matches {
@@ -174,13 +197,28 @@ pub fn partners(
     partners
 }
 
-/// The keys of two tables that have most in common.
-fn best_match<'a>(one: &'a TableKeys, other: &'a TableKeys) -> Option<Match<'a>> {
+/// The pairs of this many places, those of places next to each other first.
+fn nearest_first(count: usize) -> impl Iterator<Item = (usize, usize)> {
+    (1..count).flat_map(move |apart| (apart..count).map(move |other| (other - apart, other)))
+}
+
+/// The keys of two tables that could mean the same.
+fn comparable<'a>(one: &'a TableKeys, other: &'a TableKeys) -> Vec<[&'a Key; 2]> {
     let pairs = one
         .0
         .iter()
         .flat_map(|a| other.0.iter().map(move |b| [a, b]));
-    let found = pairs.filter(|[a, b]| a.is_comparable(b)).map(Match::of);
+    pairs.filter(|[a, b]| a.is_comparable(b)).collect()
+}
+
+/// The values that are looked at when two keys are compared.
+fn effort([a, b]: &[&Key; 2]) -> usize {
+    a.values.len() + b.values.len()
+}
+
+/// The two keys that have most in common.
+fn best_match<'a>(pairs: Vec<[&'a Key; 2]>) -> Option<Match<'a>> {
+    let found = pairs.into_iter().map(Match::of);
     let usable = found.filter(|found| found.keys.iter().any(|key| found.suits(key)));
     usable.max_by(|a, b| a.share.total_cmp(&b.share))
 }
@@ -311,6 +349,28 @@ mod tests {
             table(texts("town", &repeated)),
         ];
         assert!(partners(&tables, |_, _| true).iter().all(Vec::is_empty));
+    }
+
+    #[test]
+    fn comparing_ends_where_tables_would_take_too_long() {
+        let year = |at: i64| table(numbers("year", 1950 + at..1990 + at));
+        let tables: Vec<TableKeys> = (0..6).map(year).collect();
+        // Each pair has 80 values.
+        let found = partners_within(&tables, |_, _| true, 2 * 80 + 79);
+        let compared: Vec<usize> = found.iter().map(Vec::len).collect();
+        assert_eq!(compared, [1, 2, 1, 0, 0, 0], "the first two pairs only");
+        assert!(
+            partners_within(&tables, |_, _| true, 79)
+                .iter()
+                .all(Vec::is_empty)
+        );
+    }
+
+    #[test]
+    fn places_next_to_each_other_come_first() {
+        let pairs: Vec<(usize, usize)> = nearest_first(4).collect();
+        assert_eq!(pairs, [(0, 1), (1, 2), (2, 3), (0, 2), (1, 3), (0, 3)]);
+        assert_eq!(nearest_first(0).count() + nearest_first(1).count(), 0);
     }
 
     #[test]

@@ -4,9 +4,7 @@
 //! engine and differ in their last bits in another. A task has one answer only if no order, cut, threshold, rank or
 //! repeated row depends on these bits.
 
-use std::collections::HashSet;
-
-use polars::prelude::{Column, DataFrame};
+use polars::prelude::{Column, DataFrame, PlHashSet};
 
 use crate::alike::{Alike, TOLERANCE};
 use crate::argument::Argument;
@@ -51,13 +49,13 @@ pub(crate) fn decides(graph: &Graph, start: &Frame, result: &Frame) -> bool {
 }
 
 /// The bits of numbers that are not computed: those of the files and of the query.
-fn exact_numbers(graph: &Graph, start: &Frame) -> HashSet<u64> {
+fn exact_numbers(graph: &Graph, start: &Frame) -> PlHashSet<u64> {
     let arguments = graph.0.iter().flat_map(|step| step.arguments.0.values());
     let numbers = arguments.filter_map(|argument| match argument {
         Argument::Number(number) => Some(number.to_bits()),
         _ => None,
     });
-    let mut exact: HashSet<u64> = numbers.chain([0.0_f64.to_bits()]).collect();
+    let mut exact: PlHashSet<u64> = numbers.chain([0.0_f64.to_bits()]).collect();
     let others = start.others.iter().map(|other| other.frame.as_ref());
     for frame in std::iter::once(start).chain(others) {
         exact.extend(bits(frame));
@@ -108,7 +106,7 @@ fn rounded(number: f64) -> f64 {
 struct Trial<'a> {
     change: Change,
     /// The bits of numbers that are not computed.
-    exact: &'a mut HashSet<u64>,
+    exact: &'a mut PlHashSet<u64>,
 }
 
 impl Trial<'_> {

@@ -234,6 +234,7 @@ mod tests {
                 taught: 0,
                 preferences: 0,
             },
+            trained_tokens: None,
             measured: None,
         }
     }

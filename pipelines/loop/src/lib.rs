@@ -9,6 +9,7 @@ mod budget;
 mod curriculum;
 mod dry_run;
 mod measure;
+mod misnamed;
 mod preferences;
 mod report;
 mod round;
@@ -57,6 +58,7 @@ pub async fn run(context: &RunContext, process: &Process) -> Result<(), RunError
             round: number,
             again,
             played,
+            trained_tokens: train::trained_tokens(context, number),
             measured,
         });
         report.write(context)?;

@@ -14,7 +14,7 @@ use pybench_types::held_out::Unseen;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::SharedBudget;
-use crate::{eval_dir, round_name, runs_dir};
+use crate::{eval_dir, misnamed, round_name, runs_dir};
 
 /// Label of the student in an evaluation.
 const STUDENT: &str = "student";
@@ -28,6 +28,9 @@ pub(crate) struct Measurement {
     /// By what the tasks of the rounds lack of them.
     #[serde(default)]
     pub(crate) unseen: BTreeMap<Unseen, PassRate>,
+    /// Attempts in which code failed at a name; `None` if they were not counted.
+    #[serde(default)]
+    pub(crate) misnamed: Option<usize>,
 }
 
 /// A pass rate.
@@ -80,7 +83,10 @@ pub(crate) async fn measure(
         }
     };
     match failures(&evaluation) {
-        0 => Ok(Measurement::of(&evaluation.attempts)),
+        0 => Ok(Measurement {
+            misnamed: misnamed::count(&run, &evaluation.attempts),
+            ..Measurement::of(&evaluation.attempts)
+        }),
         failed => Err(RunError::Incomplete(format!(
             "{failed} held-out tasks could not be attempted; `pybench status {name}` shows why, and the same command \
              tries them again"
@@ -189,11 +195,16 @@ impl Measurement {
             unseen: sets
                 .map(|(unseen, attempts)| (unseen, PassRate::of(attempts.into_iter())))
                 .collect(),
+            misnamed: None,
         }
     }
 }
 
 impl PassRate {
+    pub(crate) fn rate(&self) -> f64 {
+        self.passed as f64 / self.tasks.max(1) as f64
+    }
+
     fn of<'a>(attempts: impl ExactSizeIterator<Item = &'a Attempt>) -> Self {
         let tasks = attempts.len();
         let passed = attempts.filter(|attempt| attempt.scores.strict == Some(true));

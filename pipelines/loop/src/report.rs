@@ -36,6 +36,9 @@ pub(crate) struct RoundReport {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) again: usize,
     pub(crate) played: Played,
+    /// Tokens with a loss that the round trained; `None` if nothing was trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trained_tokens: Option<u64>,
     /// The student after the round; `None` if the loop trains nothing.
     pub(crate) measured: Option<Measurement>,
 }
@@ -87,7 +90,7 @@ pub fn headline(folder: &Path) -> Result<Option<String>, RunError> {
 
 impl fmt::Display for PassRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rate = self.passed as f64 / self.tasks.max(1) as f64;
+        let rate = self.rate();
         let (low, high) = (percent(self.low), percent(self.high));
         let (passed, tasks) = (self.passed, self.tasks);
         write!(
@@ -137,13 +140,15 @@ impl fmt::Display for Report {
                 shown(measured)
             )?;
         }
-        self.write_sets(f)
+        self.write_sets(f)?;
+        self.write_misnamed(f)?;
+        self.write_tokens(f)
     }
 }
 
 impl Report {
-    /// The held-out tasks by what the rounds lack of them; nothing if all lack the same.
-    fn write_sets(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// What was measured, by the name of the round.
+    fn measured(&self) -> Vec<(String, &Measurement)> {
         let before = self
             .before
             .iter()
@@ -152,7 +157,55 @@ impl Report {
             let measured = round.measured.as_ref()?;
             Some((round.round.to_string(), measured))
         });
-        let measured: Vec<(String, &Measurement)> = before.chain(rounds).collect();
+        before.chain(rounds).collect()
+    }
+
+    /// How often the student copied a name wrongly.
+    fn write_misnamed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let measured = self.measured();
+        let mut counts = measured
+            .iter()
+            .filter_map(|(round, measured)| Some((round, measured.all.tasks, measured.misnamed?)))
+            .peekable();
+        if counts.peek().is_some() {
+            writeln!(
+                f,
+                "\nround   held-out attempts in which code failed at the name of a file or column"
+            )?;
+        }
+        for (round, tasks, misnamed) in counts {
+            writeln!(f, "{round:>6}  {misnamed} of {tasks}")?;
+        }
+        Ok(())
+    }
+
+    /// What the trained tokens were worth: the gain in the pass rate since before the first round.
+    fn write_tokens(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(before) = &self.before else {
+            return Ok(());
+        };
+        let mut tokens: u64 = 0;
+        for round in &self.rounds {
+            let (Some(trained), Some(after)) = (round.trained_tokens, &round.measured) else {
+                continue;
+            };
+            if tokens == 0 {
+                writeln!(
+                    f,
+                    "\nround   tokens trained so far   points of the pass rate gained per million"
+                )?;
+            }
+            tokens += trained;
+            let points = 100.0 * (after.all.rate() - before.all.rate());
+            let per_million = points / (tokens.max(1) as f64 / 1e6);
+            writeln!(f, "{:>6}  {tokens:>22}  {per_million:.2}", round.round)?;
+        }
+        Ok(())
+    }
+
+    /// The held-out tasks by what the rounds lack of them; nothing if all lack the same.
+    fn write_sets(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let measured = self.measured();
         let sets: BTreeSet<Unseen> = measured
             .iter()
             .flat_map(|(_, measured)| measured.unseen.keys().copied())
@@ -183,5 +236,64 @@ impl Report {
         }
         let text = std::fs::read(&path).map_err(RunError::io(path.display().to_string()))?;
         Ok(Some(serde_json::from_slice(&text)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(passed: usize, misnamed: usize) -> Measurement {
+        let all = PassRate {
+            tasks: 20,
+            passed,
+            low: 0.0,
+            high: 1.0,
+        };
+        Measurement {
+            all,
+            unseen: Default::default(),
+            misnamed: Some(misnamed),
+        }
+    }
+
+    fn round(round: u32, passed: usize, trained_tokens: Option<u64>) -> RoundReport {
+        RoundReport {
+            round,
+            again: 0,
+            played: Played {
+                student: "m".to_owned(),
+                tasks: 3,
+                attempts: 3,
+                solved: 1,
+                corrected: 2,
+                taught: 0,
+                preferences: 2,
+            },
+            trained_tokens,
+            measured: Some(measured(passed, 1)),
+        }
+    }
+
+    #[test]
+    fn gains_are_for_the_tokens_of_all_rounds_so_far() {
+        let mut report = Report {
+            name: "t".to_owned(),
+            held_out: 20,
+            before: Some(measured(2, 5)),
+            rounds: vec![round(1, 7, Some(500_000)), round(2, 12, Some(1_500_000))],
+        };
+        let text = report.to_string();
+        // 25 points with half a million, 50 points with two.
+        for line in [
+            "     1                  500000  50.00\n",
+            "     2                 2000000  25.00\n",
+            "before  5 of 20\n",
+            "     2  1 of 20\n",
+        ] {
+            assert!(text.contains(line), "{line} is missing in {text}");
+        }
+        report.rounds = vec![round(1, 7, None)];
+        assert!(!report.to_string().contains("per million"));
     }
 }

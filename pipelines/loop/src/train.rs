@@ -16,6 +16,8 @@ use crate::{round_dir, round_name, runs_dir, trainer};
 const RECIPES: &str = "training/recipes";
 /// End of the name of a training run.
 const TRAIN: &str = "-train";
+/// What a training run says of each of its steps.
+const METRICS: &str = "metrics.jsonl";
 /// Stages of a round with preference pairs: supervised, then on the pairs.
 const STAGES: [&str; 2] = ["sft", "dpo"];
 
@@ -131,6 +133,27 @@ fn trained(out: &Path) -> Option<PathBuf> {
     };
     let folders = ["model", "adapter"].map(|name| out.join(name));
     folders.into_iter().find(|folder| folder.is_dir())
+}
+
+/// The tokens with a loss that round `number` trained; `None` if its training run has no metrics.
+pub(crate) fn trained_tokens(context: &RunContext, number: u32) -> Option<u64> {
+    tokens_in(&train_dir(context, number))
+}
+
+/// The trained tokens of a training run, or of its stages.
+fn tokens_in(out: &Path) -> Option<u64> {
+    let stages = STAGES.map(|stage| out.join(stage));
+    let folders = std::iter::once(out.to_owned()).chain(stages);
+    let texts = folders.filter_map(|folder| std::fs::read_to_string(folder.join(METRICS)).ok());
+    let sums = texts.map(|text| text.lines().filter_map(trained_in_step).sum::<f64>());
+    let sum = sums.reduce(|one, other| one + other);
+    sum.map(|tokens| tokens.round() as u64)
+}
+
+/// The trained tokens of a line of the metrics.
+fn trained_in_step(line: &str) -> Option<f64> {
+    let step: serde_json::Value = serde_json::from_str(line).ok()?;
+    step["trained"].as_f64()
 }
 
 /// Adds the stage that trains on the preference pairs of all rounds so far; none if there are no pairs.

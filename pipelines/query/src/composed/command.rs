@@ -1,10 +1,9 @@
 //! The command `pybench compose`: composes tasks over the files of a folder, and proves them.
 
-use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use futures::StreamExt;
@@ -18,7 +17,7 @@ use pybench_library::audit::fixtures::Fixtures;
 use pybench_library::export::{SolvedTask, write_folders, write_taskset};
 use pybench_run::cli::{LogArgs, Process, print};
 use pybench_run::project::samples;
-use pybench_run::{RunError, cores};
+use pybench_run::{ContentStore, RunError, cores};
 use pybench_types::difficulty;
 use pybench_types::held_out;
 use pybench_types::held_out::HeldOutRule;
@@ -28,6 +27,7 @@ use pybench_types::task::{Category, Language, Task};
 use super::audit::{Audit, Environment, audit};
 use super::diversity;
 use super::imprecise::said_imprecisely;
+use super::in_parallel::in_parallel;
 use super::pairs::{self, Pairs};
 use super::rounds::Rounds;
 use super::stage::COMPOSED;
@@ -77,7 +77,7 @@ pub struct ComposeArgs {
     /// programs, near duplicates, and the self-BLEU of the queries
     #[arg(long)]
     pub diversity: bool,
-    /// Tasks proven in parallel [default: one per core]
+    /// Tasks composed and proven in parallel [default: one per core]
     #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,
     /// Print the tasks as JSON lines
@@ -85,6 +85,12 @@ pub struct ComposeArgs {
     pub json: bool,
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+impl ComposeArgs {
+    fn jobs(&self) -> usize {
+        self.jobs.unwrap_or_else(cores).max(1)
+    }
 }
 
 /// The category of this name, if tasks of it can be composed.
@@ -150,23 +156,53 @@ pub async fn run(args: &ComposeArgs, process: &Process) -> Result<(), RunError> 
     }
 }
 
-/// Composes the tasks and puts their files into the store.
+/// Composes the tasks and puts their files into the store. They do not depend on the number of threads: as many draws
+/// as tasks are missing follow those before.
 fn compose(
     args: &ComposeArgs,
     library: &Library,
     fixtures: &Fixtures,
 ) -> Result<Vec<Task>, RunError> {
     let rounds = Rounds::new(&fixtures.files, &args.categories);
-    let subcategory = |keyword: &str| library.keywords().subcategory(keyword);
-    let everything = HeldOutRule::default();
     let tables = rounds.tables();
-    let joinable = LazyCell::new(|| Pairs::read(tables, &fixtures.store, |_| false));
-    let mut tasks = Vec::new();
-    for draw in 0..args.count * DRAWS {
-        let Some((file, medium)) = rounds.at(draw).filter(|_| tasks.len() < args.count) else {
-            break;
+    let drawing = Drawing {
+        args,
+        library,
+        store: &fixtures.store,
+        rounds: &rounds,
+        joinable: LazyLock::new(|| Pairs::read(tables, &fixtures.store, |_| false)),
+    };
+    let last = args.count * DRAWS;
+    let (mut tasks, mut next) = (Vec::new(), 0);
+    while tasks.len() < args.count && next < last {
+        let draws = next..last.min(next + args.count - tasks.len());
+        next = draws.end;
+        for made in in_parallel(draws, args.jobs(), |draw| drawing.task(draw)) {
+            tasks.extend(made?);
+        }
+    }
+    Ok(tasks)
+}
+
+/// What the tasks of a command are composed from.
+struct Drawing<'a, F> {
+    args: &'a ComposeArgs,
+    library: &'a Library,
+    store: &'a ContentStore,
+    rounds: &'a Rounds,
+    /// Read when the first task needs them.
+    joinable: LazyLock<Pairs, F>,
+}
+
+impl<F: FnOnce() -> Pairs> Drawing<'_, F> {
+    /// The task of a draw, whose new files are put into the store; `None` if it gives none.
+    fn task(&self, draw: usize) -> Result<Option<Task>, RunError> {
+        let args = self.args;
+        let Some((file, medium)) = self.rounds.at(draw) else {
+            return Ok(None);
         };
         let drawn = Digest::of_json(&(args.seed, draw, "compose"));
+        let everything = HeldOutRule::default();
         let seed = TaskSeed {
             seed: drawn.seed(),
             language: [Language::En, Language::Zh][usize::from(drawn.seed().is_multiple_of(5))],
@@ -175,25 +211,29 @@ fn compose(
             messy: Digest::of_json(&(&drawn, "messy")).fraction() < args.messy,
             avoided: &everything,
         };
-        let bytes = fixtures.store.get(&file.id)?;
+        let bytes = self.store.get(&file.id)?;
         let others = match Pairs::are_asked_for(seed, &drawn) {
-            true => joinable.others(tables, file, &drawn, &fixtures.store)?,
+            true => {
+                let tables = self.rounds.tables();
+                self.joinable.others(tables, file, &drawn, self.store)?
+            }
             false => Vec::new(),
         };
+        let subcategory = |keyword: &str| self.library.keywords().subcategory(keyword);
         let made = pairs::make((file, bytes.as_slice()), &others, seed, subcategory);
         let made = made.map_err(|error| RunError::Internal(error.to_string()))?;
-        if let Some(Made { task, files }) = made {
-            for bytes in files {
-                fixtures.store.put(&bytes)?;
-            }
-            let is_imprecise = Digest::of_json(&(&drawn, "imprecise")).fraction() < args.imprecise;
-            tasks.push(match is_imprecise {
-                true => said_imprecisely(task, &fixtures.store, seed)?,
-                false => task,
-            });
+        let Some(Made { task, files }) = made else {
+            return Ok(None);
+        };
+        for bytes in files {
+            self.store.put(&bytes)?;
+        }
+        let is_imprecise = Digest::of_json(&(&drawn, "imprecise")).fraction() < args.imprecise;
+        match is_imprecise {
+            true => said_imprecisely(task, self.store, seed).map(Some),
+            false => Ok(Some(task)),
         }
     }
-    Ok(tasks)
 }
 
 async fn prove(
@@ -213,25 +253,25 @@ async fn prove(
         store: &fixtures.store,
     };
     let env = &env;
-    let work = tasks.iter().map(|task| async move {
+    let work = tasks.iter().enumerate().map(|(at, task)| async move {
         let result = audit(env, task, args.audit).await;
         if let Ok(audit) = &result {
             for what in audit.expert.iter().chain(&audit.passed).chain(&audit.nulls) {
                 tracing::info!("{}: {what}", task.id.short());
             }
         }
-        result
+        result.map(|audit| (at, audit))
     });
-    let jobs = args.jobs.unwrap_or_else(cores).max(1);
-    let mut audits = Vec::with_capacity(tasks.len());
-    let mut results = futures::stream::iter(work).buffered(jobs);
+    let mut audits = BTreeMap::new();
+    // A task that takes long does not hold up those after it.
+    let mut results = futures::stream::iter(work).buffer_unordered(args.jobs());
     while let Some(result) = results.next().await {
         if process.interrupt.requested() {
             return Err(RunError::Interrupted);
         }
-        audits.push(result?);
+        audits.extend([result?]);
     }
-    Ok(audits)
+    Ok(audits.into_values().collect())
 }
 
 /// The tasks that hold, each once, with the expert's solution.

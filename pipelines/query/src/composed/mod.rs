@@ -4,6 +4,7 @@ pub mod audit;
 pub mod command;
 mod diversity;
 mod imprecise;
+mod in_parallel;
 mod pairs;
 mod rounds;
 pub(crate) mod stage;

@@ -43,6 +43,7 @@ fi
 mkdir -p \"$out/model\"
 cp \"$2\" \"$out/model/config.json\"
 echo '{}' >\"$out/results.json\"
+echo '{\"step\": 1, \"tokens\": 150, \"trained\": 100.0}' >\"$out/metrics.jsonl\"
 ";
 
 const ROUND: &str = "data/runs/t-round";
@@ -221,6 +222,10 @@ async fn a_student_is_corrected_trained_and_measured() {
         after["passed"], after["tasks"],
         "what was trained knows everything"
     );
+    assert_eq!(first["trained_tokens"], 100);
+    for measured in [before, after] {
+        assert!(count(&measured["misnamed"]) <= count(&measured["tasks"]));
+    }
     check_sets(&project, before);
     check_sets(&project, after);
     check_rows(&project.rows(1), played);
