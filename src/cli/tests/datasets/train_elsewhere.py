@@ -128,4 +128,5 @@ def main(document, tool):
     print(f"{tool}: {count} rows")
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

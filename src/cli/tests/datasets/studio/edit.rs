@@ -1,10 +1,12 @@
 //! Turns that people edit: a student looks once and gives up; a person continues with what the expert does.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use pybench_agent as agent;
 use pybench_agent::Format as _;
+use pybench_testing::ROOT;
 use pybench_testing::load_dataset::load_dataset;
 use pybench_types::trajectory::{Trajectory, Turn};
 use reqwest::{Method, StatusCode};
@@ -219,6 +221,26 @@ fn check_pairs(kind: &str, path: &Path, chosen: &str) {
     let last = prompt.last().unwrap();
     assert_eq!(last["role"], "user");
     assert!(last["content"].as_str().unwrap().contains("looking"));
+}
+
+/// TRL's `DPOTrainer` loads the file and trains what was chosen and what was rejected.
+fn check_with_trl(pairs: &Path, chosen: &str) {
+    let Some(python) = pybench_testing::python::with_torch("train-elsewhere", "python") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let loaded = Command::new(python)
+        .arg(format!("{ROOT}/src/cli/tests/datasets/preference_pairs.py"))
+        .arg(pairs)
+        .current_dir(folder.path())
+        .env("HF_HOME", folder.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&loaded.stderr);
+    assert!(loaded.status.success(), "{stderr}");
+    let replies: [String; 2] = serde_json::from_slice(&loaded.stdout).unwrap();
+    assert!(replies[0].contains(chosen), "{replies:?}");
+    assert_eq!(replies[1], format!("{GAVE_UP}<|eot_id|>"));
 }
 
 /// Runs the dataset, which has this row alone, again in another process.
@@ -452,7 +474,7 @@ async fn a_person_corrects_a_wrong_turn_by_keyboard_and_exports_the_pair() {
     let saved = "document.querySelector('.saved')?.innerText === 'saved: repair, preference pair'";
     browser.wait(saved).await;
 
-    // The link gives the file, which loads as TRL's preference data.
+    // The link gives the file, which TRL loads.
     let link = "document.querySelector('a[download][href$=preferences]').getAttribute('href')";
     let link = browser.value(link).await;
     let pairs = studio
@@ -465,6 +487,7 @@ async fn a_person_corrects_a_wrong_turn_by_keyboard_and_exports_the_pair() {
     std::fs::write(&file, pairs).unwrap();
     let first = planted.solution[0].cells().next().unwrap();
     check_pairs("json", &file, first);
+    check_with_trl(&file, first);
 
     // The page of the recorded trajectory leads to the edited one; a page that is left frees its session.
     let fork = "performance.getEntriesByType('resource').map((one) => one.name).find((name) => name.includes('/api/forks/'))";
