@@ -158,6 +158,7 @@ async fn resumed(
     let settings = history.read(&id)?.settings;
     // Somebody else may have begun it.
     if args.profile.is_some() {
+        settings.check_sandbox()?;
         agents::check_endpoint(&settings.agent, |name| std::env::var(name).ok())?;
     }
     let tools = tools(&settings, root).await?;

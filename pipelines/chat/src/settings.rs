@@ -1,8 +1,8 @@
 //! The agent, limits and task of a conversation.
 
 use pybench_eval::run::AgentChoice;
-use pybench_interpreter::InterpreterChoice;
-use pybench_run::{Budget, Rollout};
+use pybench_interpreter::{InterpreterChoice, Tier};
+use pybench_run::{Budget, Rollout, RunError};
 use pybench_types::task::Task;
 use serde::{Deserialize, Serialize};
 
@@ -26,4 +26,22 @@ pub struct Settings {
     /// The task that the conversation is about, if it can be graded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Box<Task>>,
+}
+
+impl Settings {
+    /// Checks that the cells of a conversation, which other people may have begun, run in a sandbox: when it goes on, they
+    /// run again.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if they run without one.
+    pub fn check_sandbox(&self) -> Result<(), RunError> {
+        match self.interpreter.tier {
+            Tier::Unsandboxed => Err(RunError::BadInput(
+                "the conversation is from a shared history, and its cells run without a sandbox (`interpreter.tier`); begin a \
+                 new one"
+                    .to_owned(),
+            )),
+            _ => Ok(()),
+        }
+    }
 }

@@ -121,11 +121,17 @@ impl Chats {
         Ok(Some(settings))
     }
 
-    /// Checks that the keys which a saved conversation names may be sent to its endpoint: other people may have saved it.
+    /// Checks that the keys which a saved conversation names may be sent to its endpoint, and that its cells may run here:
+    /// other people may have saved it.
     ///
     /// # Errors
-    /// [`RunError::BadInput`] if no conversation could begin with this endpoint here, or nobody here named its key.
+    /// [`RunError::BadInput`] if no conversation could begin with this endpoint here, nobody here named its key, or the cells
+    /// of a shared one run without a sandbox.
     pub(super) fn check_saved(&self, settings: &Settings) -> Result<(), RunError> {
+        let is_shared = self.place.profile.is_some();
+        if is_shared {
+            settings.check_sandbox()?;
+        }
         let AgentChoice::Openai {
             base_url, key_env, ..
         } = &settings.agent
@@ -142,7 +148,6 @@ impl Chats {
         }
         agents::check_endpoint(&settings.agent, variable)?;
         let keys = agents::keys(&settings.agent);
-        let is_shared = self.place.profile.is_some();
         if !is_shared || keys.is_empty() {
             return Ok(());
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pybench_agent::{Format as _, PybenchFormat, ToolsFormat};
 use pybench_chat::agents;
 use pybench_chat::entry::{Entry, InputFile};
+use pybench_interpreter::Tier;
 use pybench_llm::Reply;
 use pybench_run::{FormatChoice, RunError};
 use pybench_testing::endpoint::{Answer, Endpoint};
@@ -431,4 +432,10 @@ async fn a_saved_conversation_sends_keys_only_where_a_new_one_may() {
     endpoints::remember(&folder.path().join("chat"), &named).unwrap();
     check(&shared, "https://h/v1", key).unwrap();
     assert!(check(&shared, "https://i/v1", key).is_err());
+    // Its cells run again when it goes on.
+    let mut outside = agents::of_endpoint("m", &endpoint.base_url(), None);
+    outside.interpreter.tier = Tier::Unsandboxed;
+    own.check_saved(&outside).unwrap();
+    let error = why(shared.check_saved(&outside));
+    assert!(error.contains("without a sandbox"), "{error}");
 }
