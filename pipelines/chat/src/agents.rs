@@ -86,6 +86,34 @@ pub fn check_endpoint(
     }
 }
 
+/// Checks the endpoint of a conversation that other people may have begun. Keys are sent to an endpoint of `own`, the agents
+/// of this machine; to another one only the key whose variable the person has `allowed`.
+///
+/// # Errors
+/// [`RunError::BadInput`] if another key would be sent; otherwise as [`check_endpoint`].
+pub fn check_shared(
+    agent: &AgentChoice,
+    own: &[Settings],
+    allowed: Option<&str>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<(), RunError> {
+    if own.iter().any(|own| is_same_endpoint(&own.agent, agent)) {
+        return Ok(());
+    }
+    check_endpoint(agent, variable)?;
+    let Some((base_url, ..)) = destination(agent) else {
+        return Ok(());
+    };
+    match keys(agent).iter().find(|name| allowed != Some(**name)) {
+        None => Ok(()),
+        Some(name) => Err(RunError::BadInput(format!(
+            "the conversation is from a shared history, and would send the value of {name} to {}, which no agent of the recipe \
+             `{RECIPE}` names; if you trust this address, allow it with `--key-env {name}`",
+            line(base_url)
+        ))),
+    }
+}
+
 /// The variables whose values are sent to the endpoint of an agent.
 pub fn keys(agent: &AgentChoice) -> Vec<&str> {
     let Some((_, key_env, headers)) = destination(agent) else {
@@ -197,6 +225,17 @@ mod tests {
             let error = of(base_url, header).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
+        let own = of_agent("own", agent("https://h/v1", "C"), FormatChoice::Tools);
+        let shared = |agent: AgentChoice, allowed| {
+            check_shared(&agent, std::slice::from_ref(&own), allowed, set)
+                .map_err(|e| e.to_string())
+        };
+        shared(agent("https://h/v1", "C"), None).unwrap();
+        let error = shared(agent("https://i/v1", "C"), None).unwrap_err();
+        assert!(error.contains("A to https://i/v1"), "{error}");
+        shared(agent("https://i/v1", "C"), Some("A")).unwrap();
+        let error = shared(agent("https://i/v1", "$B"), Some("A")).unwrap_err();
+        assert!(error.contains("B to https://i/v1"), "{error}");
         let human = serde_json::json!({"kind": "human"});
         check_endpoint(&serde_json::from_value(human).unwrap(), set).unwrap();
         let one = agent("https://h/v1", "C");

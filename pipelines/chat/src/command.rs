@@ -35,7 +35,7 @@ pub struct ChatArgs {
     #[arg(long, value_name = "RECIPE", requires = "agent")]
     pub recipe: Option<PathBuf>,
     /// Model: a name at the endpoint, a model folder, or a GGUF file
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", group = "named")]
     pub model: Option<String>,
     /// Base URL of an OpenAI-compatible API
     #[arg(
@@ -45,8 +45,8 @@ pub struct ChatArgs {
         default_value = "https://api.openai.com/v1"
     )]
     pub base_url: String,
-    /// Environment variable that holds the API key
-    #[arg(long, value_name = "VARIABLE", requires = "model")]
+    /// Environment variable that holds the API key; with --resume and --profile, may be sent to the conversation's endpoint
+    #[arg(long, value_name = "VARIABLE", requires = "named")]
     pub key_env: Option<String>,
     /// Message format: pybench, pybench_short, codeact, tools or code_interpreter [default: tools at an endpoint, otherwise pybench]
     #[arg(long, value_name = "FORMAT", requires = "model", value_parser = format)]
@@ -69,6 +69,7 @@ pub struct ChatArgs {
         value_name = "ID",
         num_args = 0..=1,
         default_missing_value = LAST,
+        group = "named",
         conflicts_with_all = ["agent", "model", "usd", "tokens"]
     )]
     pub resume: Option<String>,
@@ -159,7 +160,11 @@ async fn resumed(
     // Somebody else may have begun it.
     if args.profile.is_some() {
         settings.check_sandbox()?;
-        agents::check_endpoint(&settings.agent, |name| std::env::var(name).ok())?;
+        let own = agents::models_of_recipe(Path::new(agents::RECIPE), root)?;
+        let allowed = args.key_env.as_deref();
+        agents::check_shared(&settings.agent, &own, allowed, |name| {
+            std::env::var(name).ok()
+        })?;
     }
     let tools = tools(&settings, root).await?;
     let conversation = Conversation::resume(history, id, tools, root)?;

@@ -85,10 +85,16 @@ pub(crate) async fn with_source<T: Send + 'static>(
 /// The index of a source with all of its trajectories.
 ///
 /// # Errors
-/// 503 while it is being made; 400 if the source cannot be read to its end.
+/// 503 while it is being made; 400 if the source cannot be read to its end, now or when it was last read.
 pub(crate) fn whole<'a>(opened: &'a Opened, name: &str) -> Result<&'a Index, ApiError> {
     match opened.index.progress() {
-        None => Ok(&opened.index),
+        None => match opened.outdated() {
+            problem if problem.is_empty() => Ok(&opened.index),
+            problem => Err(ApiError(
+                StatusCode::BAD_REQUEST,
+                format!("the trajectories of `{name}` as they are now cannot be read: {problem}"),
+            )),
+        },
         Some(IndexProgress { rows, problem }) if problem.is_empty() => Err(not_indexed(format!(
             "`{name}` is being indexed: {rows} trajectories so far, and this needs all of them"
         ))),

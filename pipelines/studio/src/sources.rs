@@ -390,7 +390,7 @@ impl Opened {
         let mut page = self.index.page(&query)?;
         let rows = page.rows.iter().filter(|row| edited.contains(&row.id));
         page.edited = rows.map(|row| row.number).collect();
-        page.outdated = lock(&self.outdated).clone();
+        page.outdated = self.outdated();
         Ok(page)
     }
 
@@ -421,10 +421,15 @@ impl Opened {
     /// Waits until all trajectories are indexed.
     fn wait(&self) -> Result<(), RunError> {
         self.index.wait()?;
-        match &*lock(&self.outdated) {
+        match self.outdated() {
             problem if problem.is_empty() => Ok(()),
-            problem => Err(RunError::BadInput(problem.clone())),
+            problem => Err(RunError::BadInput(problem)),
         }
+    }
+
+    /// Why a newer index could not be made; empty if this is the newest one.
+    pub(crate) fn outdated(&self) -> String {
+        lock(&self.outdated).clone()
     }
 
     /// Notes why a newer index could not be made.

@@ -1,6 +1,7 @@
 //! Profiles audio: duration, sample rate, channels and level. Decodes all samples, up to a limit.
 
 use std::io::Cursor;
+use std::time::{Duration, Instant};
 
 use pybench_types::task::{AudioProfile, FileKind};
 use symphonia::core::codecs::audio::AudioDecoder;
@@ -190,6 +191,9 @@ struct Decoded {
     channels: u32,
 }
 
+/// Time after which a file is given up: a small one may announce millions of packets that have no samples.
+const DECODING: Duration = Duration::from_secs(300);
+
 fn decode(
     format: &mut dyn FormatReader,
     decoder: &mut dyn AudioDecoder,
@@ -198,7 +202,11 @@ fn decode(
     mut sink: impl FnMut(&[f32]),
 ) -> Result<Decoded, String> {
     let (mut decoded, mut buffer, mut errors) = (Decoded::default(), Vec::<f32>::new(), 0u32);
+    let begun = Instant::now();
     loop {
+        if begun.elapsed() > DECODING {
+            return Err("not decoded within five minutes".into());
+        }
         let packet = match format.next_packet() {
             Ok(Some(packet)) => packet,
             Ok(None) => break,

@@ -194,6 +194,7 @@ fn a_complete_list_stays_when_the_files_cannot_be_indexed_any_more() {
         assert_eq!(page.outdated, failed.problem);
         // What needs all trajectories does not take the old ones for all.
         assert!(open.shown().wait().is_err());
+        assert!(crate::handlers::whole(open.shown(), "d").is_err());
     }
     std::fs::write(&path, format!("{ROW}\n{ROW}\n")).unwrap();
     let whole = begin();

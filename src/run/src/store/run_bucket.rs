@@ -41,20 +41,20 @@ impl RunBucket {
         Self::read(&root.join(BUCKET))
     }
 
-    /// Prepares to keep the run folder `root` at an address; [`Self::take`] ends that. The same call after a kill gives the same
-    /// owner.
+    /// Prepares to keep the run folder `root` at an address; [`Self::take`] ends that. The owner of a folder is always the same,
+    /// after a kill and at every address, so that a run which leaves an address can come back.
     ///
     /// # Errors
     /// I/O errors.
     pub(crate) fn claim(root: &Path, address: &BucketPath) -> Result<Self, RunError> {
         let (path, address) = (root.join(BUCKET_CLAIM), address.to_string());
-        if let Some(begun) = Self::read(&path)?.filter(|begun| begun.address == address) {
-            return Ok(begun);
-        }
-        let new = Self {
-            address,
-            owner: new_owner(root)?,
+        let begun = match Self::read(&path)? {
+            Some(begun) if begun.address == address => return Ok(begun),
+            Some(begun) => Some(begun),
+            None => Self::of(root)?,
         };
+        let owner = begun.map_or_else(|| new_owner(root), |begun| Ok(begun.owner))?;
+        let new = Self { address, owner };
         let text = toml::to_string(&new).map_err(|error| RunError::Internal(error.to_string()))?;
         let text = format!("# The bucket that this run is kept in.\n{text}");
         write_atomically(&path, text.as_bytes())?;
@@ -189,6 +189,18 @@ mod tests {
         let folder = mine.path().canonicalize().unwrap();
         assert!(error.to_string().contains(folder.to_str().unwrap()));
         taken.check_owner(&store).unwrap();
+    }
+
+    #[test]
+    fn a_run_that_left_an_address_can_come_back() {
+        let [mine, bucket] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let store = FolderStore::new(bucket.path());
+        for address in ["s3://b/runs/a", "s3://b/runs/b", "s3://b/runs/a"] {
+            let address = BucketPath::of(Path::new(address)).unwrap();
+            let claimed = RunBucket::claim(mine.path(), &address).unwrap();
+            assert_eq!(claimed.address, address.to_string());
+            claimed.check_owner(&store).unwrap();
+        }
     }
 
     #[test]

@@ -433,12 +433,13 @@ async fn check_version(link: &mut Link, schema: &str) -> Result<(), RunError> {
 async fn recover(link: &mut Link) -> Result<(i64, u64), RunError> {
     link.batch(batches::DELETE_UNSENT).await?;
     offers::remove_dead(link).await?;
-    // What the last coordinator has offered; this one may want other units.
+    // Units before offers, as everywhere: a worker that was taken for dead may renew a lease just now. The offers are those of
+    // the last coordinator; this one may want other units.
     link.batch(
-        "DELETE FROM offer; DELETE FROM fact WHERE key IN ('round', 'round.stop');
-         UPDATE call SET state = 'uncertain' WHERE state = 'in_flight'
+        "UPDATE unit SET lease_until = 0 WHERE lease_until <> 0
              AND (holder IS NULL OR holder NOT IN (SELECT holder FROM member));
-         UPDATE unit SET lease_until = 0 WHERE lease_until <> 0
+         DELETE FROM offer; DELETE FROM fact WHERE key IN ('round', 'round.stop');
+         UPDATE call SET state = 'uncertain' WHERE state = 'in_flight'
              AND (holder IS NULL OR holder NOT IN (SELECT holder FROM member));",
     )
     .await?;
