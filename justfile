@@ -10,8 +10,11 @@ quiet := `ls "${CARGO_TARGET_DIR:-target}"/debug/pybench >/dev/null 2>&1 && echo
 quiet_train := `ls "${CARGO_TARGET_DIR:-target}"/debug/pybench-train >/dev/null 2>&1 && echo --quiet || true`
 quiet_xet := `ls "${CARGO_TARGET_DIR:-target}"/debug/pybench-xet >/dev/null 2>&1 && echo --quiet || true`
 
+# The client of Temporal, where `just cluster up` has started its server.
+temporal := `grep -qs '^\[temporal\]' data/cluster/cluster.toml && echo '--features temporal' || true`
+
 # The program, and nothing that it does not need.
-pybench := "cargo run " + quiet + " -p pybench --"
+pybench := "cargo run " + quiet + " -p pybench " + temporal + " --"
 
 # Everything there is, as lint and test compile it: one selection, so that no library is compiled for two sets of features.
 # `cas` is Hugging Face's own store of chunks, for tests. `temporal` is the executor on Temporal.
@@ -47,7 +50,7 @@ setup *WHAT:
 doctor *ARGS:
     @{{ pybench }} doctor "$@"
 
-# Start and end PostgreSQL on this machine, for runs whose journal is kept there (docs/cluster.md): up, status, down.
+# Start and end PostgreSQL on this machine, for runs whose journal is kept there (docs/cluster.md): up, status, down. `up --all` starts an S3 server and Temporal too.
 [group('set-up')]
 cluster *ARGS: setup
     @{{ pybench }} cluster "$@"
@@ -182,13 +185,14 @@ otel *ARGS:
     @cargo clippy --quiet {{ otel }} --bin pybench --test otel -- -D warnings
     @cargo test --quiet {{ otel }} --test otel "$@"
 
-# The full proofs, of which `test` takes samples: every template of the library, and in a container; PyBench's strict score, charts.
+# The full proofs, of which `test` takes samples: every template of the library, and in a container; PyBench's strict score, also on regenerated inputs; charts.
 [group('check')]
 audit: setup
     @{{ pybench }} library audit --record pipelines/library/audited.toml --matrix docs/requirement-matrix.md
     @cargo test --quiet -p pybench-checks --test checker -- --ignored --nocapture
     @cargo test --quiet -p pybench --test data -- --ignored --nocapture every_template_in_a_container
     @{{ pybench }} eval audit --json docs/eval-audit.json --markdown docs/eval-audit.md
+    @{{ pybench }} eval audit --regenerate 7 --run audit-regenerated --markdown docs/eval-audit-regenerated.md
 
 # Audit the scores of benchmarks beside PyBench, each of which is downloaded if it is not here: references pass, agents without a solution and wrong answers fail. Writes docs/suite-audits/; what was interrupted goes on. Without SUITES, all (docs/suites.md).
 [group('check')]

@@ -10,6 +10,7 @@ mod rivals;
 #[path = "cluster/roles.rs"]
 mod roles;
 
+use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,6 +20,7 @@ use clap::{Parser, ValueEnum};
 use pybench_run::Profile;
 use pybench_testing::postgres::SeparateServer;
 use pybench_testing::{s3, temporal};
+use pybench_types::text;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -64,7 +66,7 @@ struct Args {
     /// Write what one unit and one call cost here, for `just bench cluster-model`, instead of the table
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
-    /// Leave out Ray
+    /// Leave out Ray, whose tasks are compared with units that do nothing
     #[arg(long)]
     no_ray: bool,
     /// What this process is
@@ -105,6 +107,8 @@ impl Args {
 struct Used {
     /// Time of the stage, over all processes that have coordinated it.
     seconds: f64,
+    /// Of a coordinator: units that were not done when it began.
+    units: usize,
     cpu_seconds: f64,
     peak_mib: f64,
     /// Mean milliseconds until a call was reserved, was settled, and a step was recorded.
@@ -169,6 +173,7 @@ fn measure_all(args: &Args) -> Result<()> {
     } else {
         ""
     };
+    let is_plain = !(args.million || args.calls || args.store || args.temporal);
     let files = if args.store {
         ", with a file each in a bucket"
     } else {
@@ -193,12 +198,13 @@ fn measure_all(args: &Args) -> Result<()> {
         let before = stored().transpose()?;
         let measured = measure(how, &profile, &run, (units, workers))?;
         println!("{}", measured.row());
+        measured.print_rest(args.million);
         if let (Some(before), Some(after)) = (before, stored().transpose()?) {
             let bytes = bytes_per_unit(Some(after.saturating_sub(before)), units);
             println!("| Temporal's database | {workers} | | | | | {bytes} | |");
         }
     }
-    if !args.no_ray && !args.million {
+    if is_plain && !args.no_ray {
         print_ray(args, &profile, units);
     }
     Ok(())
@@ -281,13 +287,16 @@ fn write_costs(args: &Args, file: &Path, profile: &Path, place: &Path) -> Result
         (units / 10, 1),
     )?;
     let per_unit = |measured: &Measured| {
+        if measured.coordinator.units < measured.units {
+            return Err("--place has units of an earlier measurement: name another folder".into());
+        }
         let server = measured
             .server_cpu
             .ok_or("the folder of PostgreSQL cannot be read")?;
         let bytes = measured
             .bytes
             .ok_or("the folder of PostgreSQL cannot be read")?;
-        Ok::<_, Box<dyn std::error::Error + Send + Sync>>((
+        Ok::<_, Box<dyn Error + Send + Sync>>((
             1e3 * server / measured.units as f64,
             bytes as f64 / measured.units as f64,
         ))
@@ -345,9 +354,14 @@ fn measure(
         }
         let ended = child.wait_with_output()?;
         if coordinated.is_ok() {
-            let used = used(ended)?;
-            worker_cpu += used.cpu_seconds;
-            latency_ms = used.latency_ms;
+            // The units are done, and are not made again for this.
+            match used(ended) {
+                Ok(used) => {
+                    worker_cpu += used.cpu_seconds;
+                    latency_ms = used.latency_ms;
+                }
+                Err(error) => eprintln!("the processor time of a worker is missing: {error}"),
+            }
         }
     }
     let after = (server_cpu(&data), size(&data.join("base")).ok());
@@ -366,8 +380,10 @@ fn measure(
 }
 
 impl Measured {
+    /// Units per second are those of all processes that have coordinated the run; the rest is that of the last one.
     fn row(&self) -> String {
-        let per_unit = |seconds: f64| format!("{:.2} ms", 1e3 * seconds / self.units as f64);
+        let units = self.coordinator.units;
+        let per_unit = |seconds: f64| format!("{:.2} ms", 1e3 * seconds / units.max(1) as f64);
         format!(
             "| shared, PostgreSQL | {} | {:.0} | {} | {} | {} | {} | {:.0} MiB |",
             self.workers,
@@ -375,16 +391,33 @@ impl Measured {
             per_unit(self.coordinator.cpu_seconds),
             per_unit(self.worker_cpu),
             self.server_cpu.map_or("not measured".to_owned(), per_unit),
-            bytes_per_unit(self.bytes, self.units),
+            bytes_per_unit(self.bytes, units),
             self.coordinator.peak_mib
         )
+    }
+
+    /// What the row does not say: of a run that was continued, and of a large one.
+    fn print_rest(&self, is_large: bool) {
+        let before = self.units.saturating_sub(self.coordinator.units);
+        if before > 0 {
+            println!(
+                "\nThe run was continued with {before} units done: processor time, bytes and memory are those of the rest."
+            );
+        }
+        if is_large {
+            let grown = self.bytes.map_or("not measured".to_owned(), text::size);
+            println!(
+                "\n{} units: {:.0} seconds; the database has grown by: {grown}",
+                text::count(self.units as u64),
+                self.coordinator.seconds
+            );
+        }
     }
 }
 
 fn bytes_per_unit(bytes: Option<u64>, units: usize) -> String {
-    bytes.map_or("not measured".to_owned(), |bytes| {
-        format!("{} bytes", bytes / units as u64)
-    })
+    let bytes = bytes.and_then(|bytes| bytes.checked_div(units as u64));
+    bytes.map_or("not measured".to_owned(), |bytes| format!("{bytes} bytes"))
 }
 
 /// Measures Ray with the same numbers of workers; says why not where it cannot.
@@ -455,13 +488,14 @@ fn used(output: std::process::Output) -> Result<Used> {
 async fn act(args: &Args, role: Role) -> Result<()> {
     let run = args.run.as_deref().ok_or("a role needs --run")?;
     let times = Arc::new(Times::default());
-    let seconds = match role {
+    let worked = match role {
         Role::Local => local(args, run, &times).await?,
         Role::Coordinator => coordinate(args, run, profile_of(args)?, &times).await?,
         Role::Worker => work(args, run, profile_of(args)?, &times).await?,
     };
     let used = Used {
-        seconds,
+        seconds: worked.seconds,
+        units: worked.units,
         cpu_seconds: cpu("/proc/self/stat").ok_or("no /proc/self/stat")?.0,
         peak_mib: peak_mib()?,
         latency_ms: times.mean_ms(),

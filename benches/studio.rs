@@ -1,5 +1,6 @@
 //! `just bench studio`: the studio and `inspect view` in Chromium, on the same content in their own formats: a dataset of
-//! many rows, and a trajectory of many events. Both are measured in one run, one after the other.
+//! many rows, and a trajectory of many events. Both are measured in one run, one after the other; then a pair of such
+//! trajectories in the studio alone.
 
 #[path = "studio/content.rs"]
 mod content;
@@ -74,6 +75,13 @@ async fn main() -> Result<()> {
     let theirs = Server::inspect(&python, &content.long_log, cache.path()).await?;
     let pages = [ours.long_page(args.events), theirs.long_page(args.events)];
     compare("events", &pages, args.times).await;
+    drop((ours, theirs));
+
+    first_start("pair", &content.pair, cache.path(), 2).await?;
+    let ours = Server::ours(&content.pair, cache.path())?;
+    for (name, time) in measured(&ours.pair_page(), args.times).await {
+        println!("| pair: {name} | {} | | |", shown(time));
+    }
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use pybench_run::artifacts::Artifact;
+use pybench_run::log::{self, LogFormat};
 use pybench_run::shared::{Member, Round, WorkerSession};
 use pybench_run::{
     BudgetCap, Executor, ExecutorOptions, Failure, Interrupt, Items, LocalExecutor, Progress,
@@ -19,7 +20,13 @@ use super::Args;
 use super::rivals::Result;
 
 /// How often processes look for the run.
-const POLL: Duration = Duration::from_millis(5);
+const POLL: Duration = Duration::from_millis(20);
+
+/// Units from which on the coordinator shows its progress.
+const MIN_SHOWN: usize = 200_000;
+
+/// File in the run folder once all units are done, so that workers need not count them.
+const ENDED: &str = "bench.ended";
 
 /// Lines of the file that a unit stores, about 1 kB.
 const FILE_LINES: usize = 73;
@@ -120,7 +127,16 @@ fn options(concurrency: usize) -> ExecutorOptions {
     }
 }
 
-pub(crate) async fn local(args: &Args, run: &Path, times: &Arc<Times>) -> Result<f64> {
+/// What a process has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Worked {
+    /// Time of the stage, that of earlier processes included.
+    pub(crate) seconds: f64,
+    /// Units that were not done when this process began.
+    pub(crate) units: usize,
+}
+
+pub(crate) async fn local(args: &Args, run: &Path, times: &Arc<Times>) -> Result<Worked> {
     let folder = Arc::new(RunFolder::open(run, "")?);
     let (progress, interrupt) = (Progress::hidden(), Interrupt::new());
     let executor = LocalExecutor::new(folder.clone(), options(args.slots), progress, interrupt);
@@ -132,39 +148,56 @@ pub(crate) async fn coordinate(
     run: &Path,
     profile: &Path,
     times: &Arc<Times>,
-) -> Result<f64> {
+) -> Result<Worked> {
     let folder = RunFolder::open_in_profile(run, "", &WhenChanged::default(), Some(profile))?;
     let folder = Arc::new(folder);
     let queue = pybench_temporal::connect(folder.queue()).await?;
-    let (progress, interrupt) = (Progress::hidden(), Interrupt::new());
+    let (progress, interrupt) = (progress(args), Interrupt::new());
     let executor = SharedExecutor::new(folder.clone(), options(1), progress, interrupt);
-    let seconds = execute(args, times, &folder, &executor.with_queue(queue)).await?;
+    let worked = execute(args, times, &folder, &executor.with_queue(queue)).await?;
+    std::fs::write(run.join(ENDED), "")?;
     let begun = Instant::now();
     if args.store {
         OUTPUTS.write(&folder, (0..args.units).map(Ok))?;
     }
-    Ok(seconds + begun.elapsed().as_secs_f64())
+    Ok(Worked {
+        seconds: worked.seconds + begun.elapsed().as_secs_f64(),
+        ..worked
+    })
 }
 
-/// Executes the units, and returns the time of the stage, that of earlier processes included.
+/// Shows how far many units are.
+fn progress(args: &Args) -> Progress {
+    if args.units < MIN_SHOWN {
+        return Progress::hidden();
+    }
+    let progress = Progress::stderr();
+    log::install(0, LogFormat::Text, &progress);
+    progress
+}
+
 async fn execute(
     args: &Args,
     times: &Arc<Times>,
     folder: &Arc<RunFolder>,
     executor: &dyn Executor,
-) -> Result<f64> {
+) -> Result<Worked> {
     let stage = Arc::new(Nothing {
         folder: folder.clone(),
         calls: args.calls,
         files: args.store,
         times: times.clone(),
     });
+    let done = folder.journal().summary(stage.name())?.done;
     let (before, begun) = (time_spent(folder.journal())?, Instant::now());
     let summary = executor.run(stage, &Numbered(args.units)).await?;
     if summary.done != args.units as u64 {
         return Err(format!("only {} units are done", summary.done).into());
     }
-    Ok((before + begun.elapsed()).as_secs_f64())
+    Ok(Worked {
+        seconds: (before + begun.elapsed()).as_secs_f64(),
+        units: usize::try_from(summary.done - done)?,
+    })
 }
 
 /// Works until the round that it has joined ends.
@@ -173,7 +206,7 @@ pub(crate) async fn work(
     run: &Path,
     profile: &Path,
     times: &Arc<Times>,
-) -> Result<f64> {
+) -> Result<Worked> {
     while !RunFolder::can_join(run)? {
         tokio::time::sleep(POLL).await;
     }
@@ -186,9 +219,9 @@ pub(crate) async fn work(
         match Round::announced(folder.journal())? {
             Some(round) => break round,
             // Others were faster.
-            None if folder.journal().summary("bench")?.done == args.units as u64 => {
+            None if run.join(ENDED).exists() => {
                 session.leave().await?;
-                return Ok(0.0);
+                return Ok(Worked::default());
             }
             None => tokio::time::sleep(POLL).await,
         }
@@ -204,5 +237,8 @@ pub(crate) async fn work(
         .work_on((&options, &interrupt), stage, &round)
         .await?;
     session.leave().await?;
-    Ok(begun.elapsed().as_secs_f64())
+    Ok(Worked {
+        seconds: begun.elapsed().as_secs_f64(),
+        units: 0,
+    })
 }

@@ -28,6 +28,8 @@ pub(crate) struct Content {
     /// A dataset of one long trajectory, and a folder with its log.
     pub(crate) long: PathBuf,
     pub(crate) long_log: PathBuf,
+    /// A dataset of two long trajectories that differ near their ends.
+    pub(crate) pair: PathBuf,
 }
 
 impl Content {
@@ -38,6 +40,7 @@ impl Content {
             rows_log: place.join(format!("rows-{rows}-logs")),
             long: place.join(format!("events-{events}.jsonl")),
             long_log: place.join(format!("events-{events}-logs")),
+            pair: place.join(format!("events-{events}-pair.jsonl")),
         };
         fs::create_dir_all(&content.rows_log)?;
         fs::create_dir_all(&content.long_log)?;
@@ -47,6 +50,9 @@ impl Content {
         let samples = (1..=rows).map(|number| (sample(number, rows), category(number, rows)));
         log(&content.rows_log.join("rows.eval"), samples)?;
         lines(&content.long, 1, |_| row(&long(events), 1, 1))?;
+        lines(&content.pair, 2, |number| {
+            row(&one_of_pair(number, events), number, 2)
+        })?;
         long_log(&content.long_log.join("events.eval"), events)?;
         Ok(content)
     }
@@ -167,6 +173,17 @@ fn long(events: u64) -> LogSample {
         messages,
         ..LogSample::default()
     }
+}
+
+/// As [`long`]; an output of the second one differs, ten turns before the last one.
+fn one_of_pair(number: u64, events: u64) -> LogSample {
+    let mut sample = long(events);
+    sample.uuid = format!("long-{number}");
+    let output = sample.messages.iter_mut().rev().nth(20);
+    if let Some(output) = output.filter(|_| number == 2) {
+        output.text += " differs";
+    }
+    sample
 }
 
 /// A row of our dataset.

@@ -1,7 +1,7 @@
 //! The servers that are compared, on loopback.
 
 use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,7 +13,11 @@ use crate::tasks::Page;
 
 /// Time limit for the start of `inspect view`.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Time between two questions how far an index is.
+/// Time limit for an answer of it: its list of logs.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Maximum number of starts of `inspect view`, each on another port.
+const STARTS: usize = 5;
+/// Time between two questions to a server that is not ready.
 const PERIOD: Duration = Duration::from_millis(100);
 /// Rows of a page of the list.
 const PAGE_ROWS: u64 = 100;
@@ -91,8 +95,22 @@ impl Server {
         }
     }
 
-    /// `inspect view` of a folder with one log.
+    /// `inspect view` of a folder with one log, on another port if a program took the port before it did.
     pub(crate) async fn inspect(python: &Path, logs: &Path, home: &Path) -> Result<Self> {
+        for _ in 0..STARTS {
+            let mut server = Self::spawn_inspect(python, logs, home)?;
+            if server.lists_logs().await? {
+                return Ok(server);
+            }
+        }
+        Err(format!("`inspect view` ended {STARTS} times before it listed its logs").into())
+    }
+
+    /// Begins to start `inspect view` on a port that is free now.
+    fn spawn_inspect(python: &Path, logs: &Path, home: &Path) -> Result<Self> {
+        let mut files = logs.read_dir()?.flatten().map(|entry| entry.path());
+        let log = files.find(|path| path.extension().is_some_and(|end| end == "eval"));
+        let log = log.ok_or("no log")?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut command = Command::new(python.with_file_name("inspect"));
         command.args(["view", "start", "--log-dir"]).arg(logs);
@@ -104,24 +122,33 @@ impl Server {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let mut files = logs.read_dir()?.flatten().map(|entry| entry.path());
-        let log = files.find(|path| path.extension().is_some_and(|end| end == "eval"));
         let address = format!("http://127.0.0.1:{port}");
-        let server = Self {
+        Ok(Self {
             child,
             link: format!("{address}/"),
             address,
-            name: name(&log.ok_or("no log")?),
+            name: name(&log),
             is_ours: false,
-        };
+        })
+    }
+
+    /// Waits until `inspect view` lists its logs; `false` if it ended before, as it does if its port is taken.
+    async fn lists_logs(&mut self) -> Result<bool> {
+        let http = reqwest::Client::builder().timeout(ANSWER).build()?;
+        let address = format!("{}/api/logs", self.address);
+        let asked = async || http.get(&address).send().await?.json::<Value>().await;
         let since = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while self.child.try_wait()?.is_none() {
+            // Another program may answer there, in another form.
+            if asked().await.is_ok_and(|list| list["log_dir"].is_string()) {
+                return Ok(true);
+            }
             if since.elapsed() > PATIENCE {
                 return Err("`inspect view` does not start".into());
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(PERIOD).await;
         }
-        Ok(server)
+        Ok(false)
     }
 
     /// The list of rows.
@@ -143,6 +170,13 @@ impl Server {
             ),
         };
         Page::long(&self.link, &address, self.is_ours, events)
+    }
+
+    /// The two trajectories of a dataset of ours, side by side.
+    pub(crate) fn pair_page(&self) -> Page {
+        let name = &self.name;
+        let both = format!("a={name}&a_number=1&b={name}&b_number=2");
+        Page::pair(&self.link, &format!("{}/compare/pair?{both}", self.address))
     }
 }
 

@@ -144,6 +144,22 @@ impl Page {
         }
     }
 
+    /// Two long trajectories side by side: where they differ first. The median is that of a pair that was opened before.
+    pub(crate) fn pair(link: &str, address: &str) -> Self {
+        Self {
+            link: link.to_owned(),
+            address: address.to_owned(),
+            ready: shows("step-1 "),
+            tasks: vec![Task {
+                name: "to the first divergence",
+                needs: "header button",
+                script: String::new(),
+                keys: "d".to_owned(),
+                done: "document.body.innerText.includes('first difference in the text')".to_owned(),
+            }],
+        }
+    }
+
     /// The median of each interaction, each time on a page that was just opened.
     pub(crate) async fn measure(&self, browser: &Browser, times: usize) -> Medians {
         let link = async {

@@ -330,6 +330,10 @@ fn columns() -> String {
              0 for others",
         ),
         (
+            "renamed",
+            "of a composed task: whether names and values of its files are invented",
+        ),
+        (
             "unseen",
             "in the test split, what training rows lack: `operations`, `pairs` (both operations are seen, not one after \
              the other), `template`, `wordings`, or only the `files`",

@@ -1,6 +1,7 @@
 //! One sample of a dataset: the conversation in PyInstruct's schema, and its provenance.
 
 use crate::observed::observed;
+use crate::split::ORIGIN;
 use crate::tokens::{self, CL100K};
 use pybench_agent::{CORRECTION, format_named};
 use pybench_interpreter::InterpreterChoice;
@@ -57,6 +58,9 @@ pub struct Row {
     /// How difficult a composed task is, from 1 to 5; 0 for others.
     #[serde(skip_serializing_if = "is_zero")]
     pub difficulty: u32,
+    /// Whether names and values of a composed task's files are invented.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub renamed: bool,
     /// What training rows lack of this row: a name of [`held_out::Unseen`], or empty in the train split. Set by the split.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub unseen: String,
@@ -267,6 +271,7 @@ impl Row {
             operations,
             wordings,
             difficulty: difficulty::level(task).unwrap_or(0),
+            renamed: matches!(&task.origin, TaskOrigin::Composed { renamed: true, .. }),
             unseen: String::new(),
             language: task.language,
             query: task.query.clone(),
@@ -543,7 +548,7 @@ pub fn shared_keys(files: impl Iterator<Item = TaskFile>) -> Vec<String> {
         let digests = [Some(file.id), file.derived_from].into_iter().flatten();
         // Datasets made before parts had `derived_from` mark them in the origin.
         let origin = file.origin.strip_suffix("#split").unwrap_or(&file.origin);
-        let origin = format!("origin:{origin}");
+        let origin = format!("{ORIGIN}{origin}");
         let keys = digests.map(|digest| format!("blake3:{digest}"));
         keys.chain([origin]).collect::<Vec<_>>()
     };

@@ -32,6 +32,7 @@ pub fn schema() -> Schema {
         text_list("pairs"),
         text_list("wordings"),
         Field::new("difficulty", DataType::UInt32, false),
+        Field::new("renamed", DataType::Boolean, false),
         text("unseen"),
         text("language"),
         text("query"),
@@ -76,6 +77,9 @@ pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
         string_lists(rows, |row| &row.pairs)?,
         string_lists(rows, |row| &row.wordings)?,
         small_numbers(rows, |row| row.difficulty),
+        Arc::new(BooleanArray::from_iter(
+            rows.iter().map(|row| Some(row.renamed)),
+        )),
         strings(rows, |row| &row.unseen),
         strings(rows, |row| language_code(row.language)),
         strings(rows, |row| &row.query),

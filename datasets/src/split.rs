@@ -8,6 +8,9 @@
 //! on many files could otherwise become one component, which leaves no test split. [`Split::near_duplicates`] counts
 //! the test rows that have a near duplicate in the training split all the same.
 //!
+//! Crawled files that are meant for the test split ([`EvaluationFiles`]) keep their names in composed tasks. Components that
+//! consist mostly of rows over such files are moved to the test split before others.
+//!
 //! Some templates are held out: none of their rows is used for training. Moving every component that contains
 //! such a template into the test split could move most of the data. The split therefore prefers templates whose
 //! components contain few other rows, and moves components only while the test split stays within its share.
@@ -18,8 +21,11 @@ mod by_share;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use pybench_types::held_out::{TestShares, Unseen, is_unique};
+use pybench_types::held_out::{EvaluationFiles, TestShares, Unseen, is_unique};
 use pybench_types::id::Digest;
+
+/// How the key of an origin begins; other keys are digests.
+pub(crate) const ORIGIN: &str = "origin:";
 
 /// The properties of a row that the split depends on.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +79,26 @@ pub struct Split {
     pub near_duplicates: usize,
 }
 
+impl SplitSettings {
+    /// The files that are meant for the test split, as the recipe's `evaluation_files`.
+    fn evaluation_files(&self) -> EvaluationFiles {
+        let shares = self.shares.map(|shares| shares.sum());
+        EvaluationFiles {
+            seed: self.seed,
+            share: shares.unwrap_or(self.test_fraction),
+        }
+    }
+}
+
+impl SplitRow<'_> {
+    /// Whether all of its files are meant for the test split.
+    fn is_for_evaluation(&self, files: &EvaluationFiles) -> bool {
+        let origins = self.keys.iter().filter_map(|key| key.strip_prefix(ORIGIN));
+        let mut origins = origins.peekable();
+        origins.peek().is_some() && origins.all(|origin| files.contains(origin))
+    }
+}
+
 impl Split {
     /// Number of rows with this assignment.
     pub fn count(&self, assignment: Assignment) -> usize {
@@ -93,7 +119,7 @@ impl Split {
 pub fn split(rows: &[SplitRow<'_>], settings: &SplitSettings) -> Split {
     let groups = Groups::of(rows);
     let target = (settings.test_fraction * rows.len() as f64).round() as usize;
-    let mut builder = SplitBuilder::new(rows, &groups, target, settings.seed);
+    let mut builder = SplitBuilder::new(rows, &groups, target, settings);
     if let Some(shares) = &settings.shares {
         by_share::fill(&mut builder, shares, settings.held_out_templates);
     } else if target > 0 {
@@ -219,6 +245,8 @@ struct SplitBuilder<'a> {
     test: BTreeSet<usize>,
     test_rows: usize,
     held_out: BTreeSet<&'a str>,
+    /// Components of which at least half of the rows are over files for evaluation.
+    for_evaluation: BTreeSet<usize>,
 }
 
 /// The cost of holding out a template. The derived order prefers the lowest cost.
@@ -240,7 +268,21 @@ struct HoldOutPlan<'a> {
 }
 
 impl<'a> SplitBuilder<'a> {
-    fn new(rows: &'a [SplitRow<'a>], groups: &'a Groups, target: usize, seed: u64) -> Self {
+    fn new(
+        rows: &'a [SplitRow<'a>],
+        groups: &'a Groups,
+        target: usize,
+        settings: &SplitSettings,
+    ) -> Self {
+        let files = settings.evaluation_files();
+        let is_for_evaluation = |group: &usize| {
+            let members = &groups.members[*group];
+            let of_group = members.iter().map(|row| &rows[*row]);
+            let count = of_group.filter(|row| row.is_for_evaluation(&files));
+            2 * count.count() >= members.len()
+        };
+        let all = 0..groups.members.len();
+        let for_evaluation = all.filter(is_for_evaluation).collect();
         let mut templates: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (index, row) in rows.iter().enumerate() {
             templates.entry(row.template).or_default().push(index);
@@ -249,11 +291,12 @@ impl<'a> SplitBuilder<'a> {
             rows,
             groups,
             target,
-            seed,
+            seed: settings.seed,
             templates,
             test: BTreeSet::new(),
             test_rows: 0,
             held_out: BTreeSet::new(),
+            for_evaluation,
         }
     }
 
@@ -381,7 +424,8 @@ impl<'a> SplitBuilder<'a> {
         }
     }
 
-    /// Fill the test split up to its target with components that contain no held-out template.
+    /// Fill the test split up to its target with components that contain no held-out template, those over files for
+    /// evaluation first.
     fn fill(&mut self) {
         let free = |group: &usize| {
             let rows = &self.groups.members[*group];
@@ -393,7 +437,10 @@ impl<'a> SplitBuilder<'a> {
             .filter(|group| !self.test.contains(group))
             .filter(free)
             .collect();
-        groups.sort_by_cached_key(|group| self.random(&self.group_name(*group)));
+        groups.sort_by_cached_key(|group| {
+            let other = !self.for_evaluation.contains(group);
+            (other, self.random(&self.group_name(*group)))
+        });
         let mut left = Vec::new();
         for group in groups {
             if self.size(group) <= self.room() {
@@ -569,6 +616,48 @@ mod tests {
         );
         assert_eq!(split.count(Assignment::Train), 50);
         assert!(split.held_out.is_empty());
+    }
+
+    /// 400 rows over 100 files.
+    #[test]
+    fn files_for_evaluation_come_first() {
+        let keys = (0..400).map(|row| [format!("{ORIGIN}{}", row % 100)]);
+        let keys: Vec<[String; 1]> = keys.collect();
+        let rows = keys.iter().map(|keys| SplitRow {
+            template: "t",
+            category: "c",
+            keys,
+            near_keys: &[],
+            held_out: None,
+        });
+        let rows: Vec<SplitRow<'_>> = rows.collect();
+        let by_fraction = SplitSettings {
+            test_fraction: 0.2,
+            held_out_templates: 0,
+            seed: 1,
+            shares: None,
+        };
+        let by_share = SplitSettings {
+            test_fraction: 0.0,
+            shares: Some(TestShares {
+                files: 0.2,
+                ..TestShares::default()
+            }),
+            ..by_fraction
+        };
+        for settings in [by_fraction, by_share] {
+            let assignments = split(&rows, &settings).assignments;
+            let files = settings.evaluation_files();
+            let of = |meant: bool, assignment: Assignment| {
+                let rows = rows.iter().zip(&assignments);
+                let rows = rows.filter(|(row, _)| row.is_for_evaluation(&files) == meant);
+                rows.filter(|(_, other)| **other == assignment).count()
+            };
+            assert_eq!(of(true, Assignment::Test) + of(false, Assignment::Test), 80);
+            // Either all files for evaluation are in the test split, or no others are.
+            let (left, others) = (of(true, Assignment::Train), of(false, Assignment::Test));
+            assert!(left == 0 || others == 0, "{left} {others}");
+        }
     }
 
     /// Sixty rows with a file each; every row of the first `similar` is a near duplicate of the others among them.

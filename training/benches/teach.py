@@ -21,7 +21,7 @@ import teach_tables as tables
 from teach_steps import BASE, ROUNDS, STUDENT, Bench
 
 FULL = "full"
-CORRECTIONS = '[{ kind = "correction" }]'
+CORRECTIONS = '[{ kind = "correction", idioms = ["pandas"] }]'
 CATEGORIES = ("chart", "text", "image_audio")
 CURVE = (250, 1000, 4000)
 SHORT = 12
@@ -126,29 +126,29 @@ class Curves:
 
 
 class Ablations:
-    """One part of the training data left out at a time, at equal tokens; corrections are left out of the loop."""
+    """One part of the training data changed at a time, at equal tokens; corrections are left out of the loop."""
 
-    def without(self, bench):
+    def variants(self, bench):
         return {
             "no-messy": {"query.messy": 0.0},
-            "no-recovery": {"teacher": '{ kind = "expert", recoveries = 0.0 }'},
-            "one-idiom": {"teacher": '{ kind = "expert", recoveries = 0.15, idioms = ["pandas"] }'},
+            "no-recovery": {"teacher": '{ kind = "expert", recoveries = 0.0, idioms = ["pandas"] }'},
+            "all-idioms": {"teacher": '{ kind = "expert", recoveries = 0.15 }'},
             "one-wording": lambda: {"shard": one_wording(bench)},
         }
 
     def steps(self, bench):
         made = [bench.base(), bench.training_set(FULL), *sft(bench, FULL, FULL)]
-        for name, changes in self.without(bench).items():
+        for name, changes in self.variants(bench).items():
             made += [bench.training_set(name, changes), *sft(bench, name, name)]
         made += loops(bench, "loop", CORRECTIONS)
         made += [step for step in loops(bench, "no-corrections", "[]") if not step.name.startswith("half-")]
-        agents = models(bench, [FULL, *self.without(bench)], ["loop", "no-corrections"])
+        agents = models(bench, [FULL, *self.variants(bench)], ["loop", "no-corrections"])
         return [*made, bench.evaluate("ablations", agents)]
 
     def text(self, bench):
-        names = [FULL, *self.without(bench), "loop", "no-corrections"]
+        names = [FULL, *self.variants(bench), "loop", "no-corrections"]
         found = measured(bench, "ablations", ["ablations"], {name: by_seed(bench, name) for name in names})
-        pairs = [(name, FULL) for name in self.without(bench)] + [("no-corrections", "loop")]
+        pairs = [(name, FULL) for name in self.variants(bench)] + [("no-corrections", "loop")]
         return tables.rates(found, names) + "\n" + tables.gains(found, pairs)
 
 

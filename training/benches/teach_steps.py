@@ -21,9 +21,13 @@ COMMON = {
     "seed": 1,
     "query.composed": 0.95,
     "query.renamed": 0.85,
+    "query.foreign_names": 0.03,
+    "query.imprecise": 0.0,
+    "query.typos": 0.0,
     "query.categories": '["chart", "text", "image_audio"]',
     "query.languages": "{ en = 1.0 }",
-    "teacher": '{ kind = "expert", recoveries = 0.15 }',
+    # With little data, one idiom teaches more than three.
+    "teacher": '{ kind = "expert", recoveries = 0.15, idioms = ["pandas"] }',
     "rollout.format": '"pybench_short"',
 }
 # The base has the held-out tasks of all tables.
@@ -35,7 +39,15 @@ ALL_TRAINED = "test_fraction = 0.0, held_out_templates = 0"
 BASE = "base"
 
 # How models play, in loops and in evaluations.
-PLAY = {"format": '"pybench_short"', "max_turns": 10, "max_identical_turns": 2}
+PLAY = {
+    "format": '"pybench_short"',
+    "max_turns": 10,
+    "max_identical_turns": 2,
+    "repetition_detection": "{ max_pattern_size = 64, min_count = 8 }",
+    "code_within_tokens": 320,
+}
+# Tokens of a reply.
+REPLY = 640
 
 
 @dataclass
@@ -146,7 +158,7 @@ class Bench:
         def command():
             replay = self.rows(BASE, "run")
             recipe = self.training_recipe(f"{name}-train", replay, tokens // ROUNDS, seed, weight=0.25)
-            sampling = "{ max_tokens = 320, temperature = 0.7 }"
+            sampling = f"{{ max_tokens = {REPLY}, temperature = 0.7 }}"
             settings = {
                 **COMMON,
                 "seed": 100 + seed,
@@ -175,7 +187,7 @@ class Bench:
         # A single reply has no format. The limits are the same, so that records can be merged.
         kept = {key: value for key, value in PLAY.items() if key != "format" or not single_reply}
         play = "".join(f"{key} = {value}\n" for key, value in kept.items())
-        tokens = 1024 if suites else 320
+        tokens = 1024 if suites else REPLY
 
         def command():
             text = (

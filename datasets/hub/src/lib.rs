@@ -19,10 +19,10 @@ mod snapshot;
 mod tree;
 mod xet;
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use pybench_files::open_regular;
 use pybench_run::cli::Process;
 use pybench_run::{RunError, Urgency};
 use sha2::{Digest as _, Sha256};
@@ -84,9 +84,12 @@ impl Kind {
     }
 }
 
-/// The SHA-256 of a file, in hexadecimal.
+/// The SHA-256 of a regular file, in hexadecimal.
+///
+/// # Errors
+/// The file cannot be read, or is a folder or a named pipe, for example.
 pub fn sha256(path: &Path) -> std::io::Result<String> {
-    let (mut file, mut hasher) = (File::open(path)?, Sha256::new());
+    let (mut file, mut hasher) = (open_regular(path)?, Sha256::new());
     let mut buffer = vec![0; 1 << 20];
     loop {
         match file.read(&mut buffer)? {

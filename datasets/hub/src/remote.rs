@@ -42,7 +42,7 @@ pub async fn fetch_files(address: &Path, cache: &Path) -> Result<Option<PathBuf>
 /// As [`fetch_files`].
 pub async fn fetch_any(address: &Path, cache: &Path) -> Result<Option<PathBuf>, RunError> {
     match is_in_bucket(address) {
-        true => fetch_from_bucket(address, cache, |_| true).await,
+        true => fetch_from_bucket(address, cache, is_no_pointer).await,
         false => fetch_files(address, cache).await,
     }
 }
@@ -59,6 +59,12 @@ pub async fn fetch_source(source: &Path, cache: &Path) -> Result<Option<PathBuf>
         return Ok(Some(snapshot.folder));
     }
     fetch_from_bucket(source, cache, is_of_dataset).await
+}
+
+/// Whether a file of a folder is another one than those by which a run folder names a journal on a server or a bucket. A bucket
+/// does not choose which servers, buckets and files of this machine a command reads.
+fn is_no_pointer(path: &str) -> bool {
+    !pybench_run::POINTERS.contains(&path)
 }
 
 /// Whether a file below a folder of a bucket belongs to a dataset; empty for a file that is named itself.

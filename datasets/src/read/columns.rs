@@ -26,7 +26,14 @@ type Read<T> = Result<T, String>;
 const NULL: &str = "a null, but a value is required";
 const OTHER_LIST: &str = "a list with another element type";
 /// Columns that older shards do not have.
-const LATER_COLUMNS: [&str; 5] = ["operations", "pairs", "wordings", "difficulty", "unseen"];
+const LATER_COLUMNS: [&str; 6] = [
+    "operations",
+    "pairs",
+    "wordings",
+    "difficulty",
+    "renamed",
+    "unseen",
+];
 
 /// Check that every column exists and has the expected type. Additional columns are ignored.
 pub(super) fn check(actual: &Schema) -> Read<()> {
@@ -288,6 +295,14 @@ impl Columns<'_> {
         }
     }
 
+    /// A yes or no in a column that may be missing.
+    fn later_flag(&self, name: &str, at: usize) -> Read<bool> {
+        match self.whole.column_by_name(name) {
+            Some(_) => Ok(self.typed::<BooleanArray>(name, at)?.value(at)),
+            None => Ok(false),
+        }
+    }
+
     fn digests(&self, name: &str, at: usize) -> Read<Vec<Digest>> {
         let texts = self.texts(name, at)?.into_iter();
         let digests: Result<_, _> = texts.map(Digest::try_from).collect();
@@ -324,6 +339,7 @@ fn row(columns: &Columns<'_>, at: usize) -> Read<Row> {
         pairs: columns.later_texts("pairs", at)?,
         wordings: columns.later_texts("wordings", at)?,
         difficulty: columns.later_number("difficulty", at)?,
+        renamed: columns.later_flag("renamed", at)?,
         unseen: columns.optional_text("unseen", at).unwrap_or_default(),
         language: columns.known("language", at, &LANGUAGES, language_code)?,
         query: columns.text("query", at)?.to_owned(),

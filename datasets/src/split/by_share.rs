@@ -43,8 +43,8 @@ impl SplitBuilder<'_> {
         rows.filter(|row| self.kind(**row) == kind).count()
     }
 
-    /// Moves components with rows of this kind to the test split, those with the fewest other rows first, until it has
-    /// `target` of them.
+    /// Moves components with rows of this kind to the test split, those over files for evaluation and those with the
+    /// fewest other rows first, until it has `target` of them.
     fn pull_kind(&mut self, kind: Unseen, target: usize) {
         let mut have: usize = self.test.iter().map(|at| self.count_of(*at, kind)).sum();
         let groups = 0..self.groups.members.len();
@@ -53,7 +53,8 @@ impl SplitBuilder<'_> {
         let mut counted: Vec<(usize, usize)> = counted.filter(|(_, own)| *own > 0).collect();
         counted.sort_by_cached_key(|(group, own)| {
             let others = self.size(*group) - own;
-            (others, self.random(&self.group_name(*group)))
+            let other_files = !self.for_evaluation.contains(group);
+            (other_files, others, self.random(&self.group_name(*group)))
         });
         let mut left = Vec::new();
         for (group, own) in counted {

@@ -298,12 +298,14 @@ fn rows_with_held_out_parts_are_only_in_the_test_split() {
     for row in rows.iter_mut().step_by(9) {
         row.operations = ["sort", "rank"].map(str::to_owned).into();
         row.pairs = vec!["sort>rank".into()];
+        row.renamed = true;
         row.unseen = "pairs".into();
     }
     let written = write(&path, rows);
     let read = pybench_datasets::read::dataset(&path).unwrap();
     for row in read {
         let (split, row) = row.unwrap();
+        assert_eq!(row.renamed, !row.pairs.is_empty());
         match split.as_str() {
             "train" => assert!(
                 row.unseen.is_empty() && row.pairs.is_empty(),

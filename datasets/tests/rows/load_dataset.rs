@@ -75,6 +75,7 @@ fn expected(row: &Row, held_out: bool, unseen: &str) -> Value {
         "pairs": row.pairs,
         "wordings": row.wordings,
         "difficulty": row.difficulty,
+        "renamed": row.renamed,
         "unseen": unseen,
         "language": row.language,
         "query": row.query,

@@ -219,6 +219,7 @@ impl Verifier {
             sampling: &row.sampling,
             max_turns,
             max_identical_turns: None,
+            code_within_tokens: None,
             feedback: None,
         };
         let session = self.interpreter.start(session_spec).await;

@@ -203,6 +203,11 @@ async fn unusable_models_are_reported_with_the_reason() {
     };
     let error = find("absent.gguf", None).await;
     assert!(error.contains("smollm2-135m-instruct"), "{error}");
+    let pipe = program.folder.path().join("pipe.gguf");
+    let made = std::process::Command::new("mkfifo").arg(pipe).status();
+    assert!(made.unwrap().success());
+    let error = find("pipe.gguf", None).await;
+    assert!(error.contains("not a regular file"), "{error}");
     let error = find("m.gguf", Some("0".repeat(64))).await;
     assert!(error.contains("not the pinned"), "{error}");
     if program::find(PROGRAM).is_some() {

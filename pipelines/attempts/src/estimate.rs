@@ -197,7 +197,11 @@ fn sum(recipe: &Recipe, tasks: &[TaskSize<'_>], completed: &Completed) -> Estima
                 let first = recipe.goal.enough == 0 || sample < recipe.goal.enough;
                 let sure = level == 0 && first && needed > 0;
                 needed -= usize::from(sure);
-                estimate.add(recipe, choices, task, sure && sample >= reused_samples);
+                let is_paid = sure && sample >= reused_samples;
+                let usage = usage_at_level(recipe, (level, choices.as_slice()), task);
+                let usage = usage.unless_sure(is_paid);
+                estimate.attempts += 1;
+                estimate.charge(choices, calls_of_attempt(&recipe.rollout, is_paid), usage);
                 if let Some(judge) = judge {
                     // Identical samples are one question to the judge, so only the first is certain.
                     estimate.add_judgment(judge, task, sure && sample == 0);
@@ -228,7 +232,7 @@ pub fn levels(recipe: &Recipe) -> Vec<Vec<&ModelChoice>> {
 pub fn teacher_name(choice: &ModelChoice) -> String {
     match choice {
         ModelChoice::Expert { .. } => "expert".to_owned(),
-        ModelChoice::Correction {} => agent::CORRECTION.to_owned(),
+        ModelChoice::Correction { .. } => agent::CORRECTION.to_owned(),
         ModelChoice::Openai { model, .. } => OpenAi::name_of(model),
         ModelChoice::Checkpoint {
             model,
@@ -336,27 +340,75 @@ pub fn usage_with(
         u64::from(rollout.max_turns),
         u64::from(rollout.sampling.max_tokens),
     );
-    // Output is limited in characters of at most four bytes; 1024 covers notices and the template.
-    let observation = 4 * limits.output_chars as u64 + 1024;
-    let observed = format.max_cells() as u64 * observation;
+    let turn = tokens_of_turn(rollout, format, limits);
     let low = Usage {
         prompt_tokens: task.initial / BYTES_PER_TOKEN,
         completion_tokens: 1,
     };
     let high = Usage {
-        prompt_tokens: turns * task.initial + growth(turns) * (reply + observed),
+        prompt_tokens: turns * task.initial + growth(turns) * turn.to,
         completion_tokens: turns * reply,
     };
     let (turns, reply) = (expected_turns(rollout), reply.min(EXPECTED_REPLY));
     let expected = Usage {
         prompt_tokens: turns * task.initial / EXPECTED_BYTES_PER_TOKEN
-            + growth(turns) * (reply + EXPECTED_OBSERVATION),
+            + growth(turns) * turn.expected,
         completion_tokens: turns * reply,
     };
     UsageRange {
         low,
         expected,
         high,
+    }
+}
+
+/// Tokens of a reply with its observations.
+fn tokens_of_turn(rollout: &Rollout, format: &dyn Format, limits: &Limits) -> Range {
+    let reply = u64::from(rollout.sampling.max_tokens);
+    // Output is limited in characters of at most four bytes; 1024 covers notices and the template.
+    let observation = 4 * limits.output_chars as u64 + 1024;
+    Range {
+        from: 1,
+        expected: reply.min(EXPECTED_REPLY) + EXPECTED_OBSERVATION,
+        to: reply + format.max_cells() as u64 * observation,
+    }
+}
+
+/// What the prompts of a correction by a model have besides those of an attempt: the note on the student's attempt, and
+/// the turns of the student that are kept, which may be as many and as long as its own.
+fn usage_of_context(recipe: &Recipe) -> UsageRange {
+    let rollout = &recipe.rollout;
+    let format = agent::format(rollout.format);
+    let turn = tokens_of_turn(rollout, format, &recipe.interpreter.limits);
+    let note = agent::MAX_CORRECTION_NOTE as u64;
+    let prompts = |turns: u64, context: u64| Usage {
+        prompt_tokens: turns * context,
+        completion_tokens: 0,
+    };
+    let (likely, most) = (expected_turns(rollout), u64::from(rollout.max_turns));
+    UsageRange {
+        low: Usage::default(),
+        expected: prompts(
+            likely,
+            likely * turn.expected + note / EXPECTED_BYTES_PER_TOKEN,
+        ),
+        high: prompts(most, most * turn.to + note),
+    }
+}
+
+/// Token usage of one attempt by one of the models of a level.
+fn usage_at_level(
+    recipe: &Recipe,
+    (level, models): (usize, &[&ModelChoice]),
+    task: &TaskSize<'_>,
+) -> UsageRange {
+    if models.iter().all(|model| model.is_script()) {
+        return UsageRange::default();
+    }
+    let attempt = usage_of_attempt(recipe, task);
+    match recipe.rollout.corrections && level == 1 {
+        true => attempt.plus(usage_of_context(recipe)),
+        false => attempt,
     }
 }
 
@@ -559,17 +611,6 @@ impl Estimate {
             own.add(calls);
         }
         self.charge(&[&judge.teacher], calls, usage.unless_sure(sure));
-    }
-
-    /// Adds an attempt by one of these models; `sure` if it is made regardless of other outcomes.
-    fn add(&mut self, recipe: &Recipe, choices: &[&ModelChoice], task: &TaskSize<'_>, sure: bool) {
-        let free = |choice: &&ModelChoice| choice.is_script();
-        let usage = match choices.iter().all(free) {
-            true => UsageRange::default(),
-            false => usage_of_attempt(recipe, task).unless_sure(sure),
-        };
-        self.attempts += 1;
-        self.charge(choices, calls_of_attempt(&recipe.rollout, sure), usage);
     }
 }
 

@@ -101,6 +101,37 @@ fn a_goal_lowers_the_lower_bound_and_escalation_raises_the_upper() {
 }
 
 #[test]
+fn a_model_that_corrects_reads_the_turns_of_the_student() {
+    let mut recipe = recipe(PAID);
+    let model: toml::Table = toml::from_str(&format!("t = {PAID}")).unwrap();
+    let model: ModelChoice = model["t"].clone().try_into().unwrap();
+    recipe.escalation = vec![model.clone(), model];
+    let of = |recipe: &Recipe| sum(recipe, &[task("q")], &Completed::default());
+    let from_the_beginning = of(&recipe);
+    recipe.rollout.corrections = true;
+    let continued = of(&recipe);
+    // On the first level of the escalation, each of two samples has three prompts with three turns of the student.
+    let turn = 100 + 4 * 8000 + 1024;
+    let context = 3 * turn + agent::MAX_CORRECTION_NOTE as u64;
+    let (with, without) = (continued.prompt_tokens, from_the_beginning.prompt_tokens);
+    assert_eq!(with.to - without.to, 2 * 3 * context);
+    assert_eq!((with.from, with.expected), (without.from, without.expected));
+    assert_eq!(continued.calls, from_the_beginning.calls);
+    assert_eq!(
+        continued.completion_tokens,
+        from_the_beginning.completion_tokens
+    );
+    // The expert needs no tokens.
+    recipe.escalation = vec![ModelChoice::Correction {
+        idioms: vec![],
+        style: None,
+    }];
+    let by_expert = of(&recipe).prompt_tokens.to;
+    recipe.escalation.clear();
+    assert_eq!(by_expert, of(&recipe).prompt_tokens.to);
+}
+
+#[test]
 fn unwritten_tasks_have_bounds_too() {
     let mut recipe = recipe(PAID);
     recipe.query.tasks = 2;

@@ -109,7 +109,11 @@ impl Served {
     async fn connect(&self) -> Result<OpenAi, ChatError> {
         let server = self.model.server().await?;
         let options = server.client_options(&self.model.name);
-        OpenAi::new(self.request_options.apply(options))
+        let options = match self.model.options.engine.is_own() {
+            true => self.request_options.apply_served(options),
+            false => self.request_options.apply(options),
+        };
+        OpenAi::new(options)
     }
 
     /// Notes whether the server could be reached.

@@ -246,9 +246,14 @@ impl AttemptStage {
         teacher: usize,
         (task, level, sample): (usize, usize, usize),
     ) -> Option<Digest> {
-        let Solver::Correction(_) = self.teachers[teacher] else {
-            return None;
+        let corrects = match self.teachers[teacher] {
+            Solver::Correction(_) => true,
+            Solver::Model(_) => self.rollout.corrections && level == 1,
+            Solver::Script(_) => false,
         };
+        if !corrects {
+            return None;
+        }
         let before = self.ladders.level(task, level.checked_sub(1)?);
         Some(self.id(before.start + sample))
     }
@@ -279,18 +284,19 @@ impl AttemptStage {
             sampling: &self.rollout.sampling,
             max_turns: self.rollout.max_turns,
             max_identical_turns: self.rollout.max_identical_turns,
+            code_within_tokens: self.rollout.code_within_tokens,
             feedback: self
                 .feedback
                 .as_deref()
                 .filter(|one| one.applies(&attempt.task)),
         };
         let log = JournalLog::new(self.folder.clone(), attempt.id.clone());
-        let solved = match (spec.solver, &attempt.corrects) {
-            (Solver::Correction(script), Some(corrects)) => {
+        let solved = match &attempt.corrects {
+            Some(corrects) => {
                 let student = self.rejected(corrects)?;
-                agent::correct(&spec, script, &student, session, &log).await
+                agent::correct(&spec, &student, session, &log).await
             }
-            _ => agent::solve(&spec, session, &log).await,
+            None => agent::solve(&spec, session, &log).await,
         };
         let solved = solved?;
         let outputs = keep_outputs(session, self.folder.store(), &attempt.id).await?;

@@ -10,7 +10,8 @@ use pybench_llm::{
     ResponseCache,
 };
 use pybench_run::{
-    Budget, BudgetCap, Interrupt, ModelChoice, Recipe, RunContext, RunError, RunFolder,
+    Budget, BudgetCap, CodeIdiom, Interrupt, ModelChoice, Recipe, RunContext, RunError, RunFolder,
+    SolutionStyle,
 };
 use pybench_types::id::Digest;
 
@@ -79,18 +80,48 @@ fn solver(
             faults,
             recoveries,
             idioms,
+            style,
         } => {
             let expert = expert()?.with_faults(*faults, context.recipe.seed);
             let expert = expert.with_recoveries(*recoveries).with_idioms(idioms);
+            let expert = expert.with_style(*style);
             return Ok(Solver::Script(Arc::new(expert)));
         }
-        ModelChoice::Correction {} => return Ok(Solver::Correction(Arc::new(expert()?))),
+        ModelChoice::Correction { idioms, style } => {
+            let idioms = correction_idioms(&context.recipe, idioms);
+            let style = correction_style(&context.recipe, *style);
+            let expert = expert()?.with_idioms(idioms).with_style(style);
+            return Ok(Solver::Correction(Arc::new(expert)));
+        }
         ModelChoice::Openai { .. }
         | ModelChoice::Embedded { .. }
         | ModelChoice::Checkpoint { .. } => {}
     }
     let request_options = RequestOptions::of_rollout(format, &context.recipe.rollout);
     chat_model(context, choice, &request_options, ledger).map(Solver::Model)
+}
+
+/// The idioms in which the expert corrects: `own`, or those of the teacher `expert`. An empty list means all.
+fn correction_idioms<'a>(recipe: &'a Recipe, own: &'a [CodeIdiom]) -> &'a [CodeIdiom] {
+    let mut teachers = recipe.teachers().into_iter();
+    let expert = teachers.find_map(|(_, choice)| match choice {
+        ModelChoice::Expert { idioms, .. } => Some(idioms.as_slice()),
+        _ => None,
+    });
+    match own {
+        [] => expert.unwrap_or_default(),
+        own => own,
+    }
+}
+
+/// The style in which the expert corrects: `own`, or that of the teacher `expert`.
+fn correction_style(recipe: &Recipe, own: Option<SolutionStyle>) -> SolutionStyle {
+    let mut teachers = recipe.teachers().into_iter();
+    let expert = teachers.find_map(|(_, choice)| match choice {
+        ModelChoice::Expert { style, .. } => Some(*style),
+        _ => None,
+    });
+    own.or(expert).unwrap_or_default()
 }
 
 /// Builds one chat model. It shares the budget with the other models of `ledger`.
@@ -310,5 +341,31 @@ pub fn setup_error(error: ChatError) -> RunError {
     match error {
         ChatError::Rejected(text) => RunError::BadInput(text),
         other => RunError::Endpoint(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn corrections_have_idioms_and_a_style_of_their_own_or_those_of_the_expert() {
+        let recipe = |teacher: &str| -> Recipe {
+            let text = format!(
+                "name = 't'\ncrawl = {{ sources = [] }}\nquery = {{ tasks = 1 }}\nteacher = {teacher}"
+            );
+            toml::from_str(&text).unwrap()
+        };
+        let expert = recipe("{ kind = 'expert', idioms = ['pandas'], style = 'uniform' }");
+        let own = [CodeIdiom::Plain];
+        assert_eq!(correction_idioms(&expert, &[]), [CodeIdiom::Pandas]);
+        assert_eq!(correction_idioms(&expert, &own), own);
+        let (varied, uniform) = (SolutionStyle::Varied, SolutionStyle::Uniform);
+        assert_eq!(correction_style(&expert, None), uniform);
+        assert_eq!(correction_style(&expert, Some(varied)), varied);
+        let student = recipe("{ kind = 'checkpoint', model = 'm' }");
+        assert!(correction_idioms(&student, &[]).is_empty());
+        assert_eq!(correction_style(&student, None), varied);
+        assert_eq!(correction_style(&student, Some(uniform)), uniform);
     }
 }

@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pybench_eval::run::AgentChoice;
 use pybench_run::cli::{LogArgs, print};
 use pybench_run::project::{default_runs_dir, project_root};
 use pybench_run::{FormatChoice, RunError};
 use pybench_types::text::line;
 
-use crate::agents::{self, checkpoint, of_agent};
+use crate::agents::{self, of_agent};
 use crate::conversation::{Conversation, Tools};
 use crate::grade;
 use crate::history::{FOLDER, History, Listed};
@@ -22,6 +21,8 @@ use crate::transcript::Next;
 
 /// What `--resume` without a value stands for.
 const LAST: &str = "last";
+/// How a person allows a key for the endpoint of a conversation.
+const ADVICE: &str = "allow it with `--key-env` and the name of the variable";
 
 /// Talk with a model that has a Python interpreter: streamed replies, files, history
 ///
@@ -159,10 +160,12 @@ async fn resumed(
     let settings = history.read(&id)?.settings;
     // Somebody else may have begun it.
     if args.profile.is_some() {
-        settings.check_sandbox()?;
-        let own = agents::models_of_recipe(Path::new(agents::RECIPE), root)?;
-        let allowed = args.key_env.as_deref();
-        agents::check_shared(&settings.agent, &own, allowed, |name| {
+        let mut own = agents::models_of_recipe(Path::new(agents::RECIPE), root)?;
+        own.extend(agents::newest(&runs_dir(args, root)));
+        agents::check_from_others(&settings, &own)?;
+        let address = agents::address(&settings.agent);
+        let allowed = address.zip(args.key_env.as_deref());
+        agents::check_shared(&settings.agent, &own, allowed.as_slice(), ADVICE, |name| {
             std::env::var(name).ok()
         })?;
     }
@@ -192,7 +195,7 @@ fn settings(args: &ChatArgs, root: &Path, runs_dir: &Path) -> Result<Settings, R
             let recipe = args.recipe.as_deref();
             agents::of_recipe(recipe.unwrap_or(Path::new(agents::RECIPE)), agent, root)?
         }
-        (None, Some(model)) => of_model(args, model, root),
+        (None, Some(model)) => of_model(args, model, root)?,
         (None, None) => newest(runs_dir)?,
     };
     let budget = &mut settings.budget;
@@ -202,34 +205,29 @@ fn settings(args: &ChatArgs, root: &Path, runs_dir: &Path) -> Result<Settings, R
 }
 
 /// The model that `--model` names.
-fn of_model(args: &ChatArgs, model: &str, root: &Path) -> Settings {
-    let at = |path: &str| match std::path::absolute(path) {
+///
+/// # Errors
+/// As [`agents::of_file`].
+fn of_model(args: &ChatArgs, model: &str, root: &Path) -> Result<Settings, RunError> {
+    let absolute = match std::path::absolute(model) {
         Ok(path) => path.display().to_string(),
-        Err(_) => path.to_owned(),
+        Err(_) => model.to_owned(),
     };
-    let is_folder = |folder: &Path| folder.join("config.json").is_file();
-    let (agent, format) = if model.ends_with(".gguf") {
-        (gguf(at(model)), FormatChoice::Pybench)
-    } else if is_folder(Path::new(model)) {
-        (checkpoint(at(model)), FormatChoice::Pybench)
-    } else if is_folder(&root.join(model)) {
-        (checkpoint(model.to_owned()), FormatChoice::Pybench)
-    } else {
-        (
+    let local = match agents::local(Path::new(model), absolute)? {
+        None => agents::local(&root.join(model), model.to_owned())?,
+        here => here,
+    };
+    // The address of a file, or a file that is missing, which opening the model reports.
+    let named = || agents::is_gguf(model.as_ref()).then(|| agents::gguf(model.to_owned()));
+    let (agent, format) = match local.or_else(named) {
+        Some(agent) => (agent, FormatChoice::Pybench),
+        None => (
             agents::endpoint(model, &args.base_url, args.key_env.as_deref()),
             FormatChoice::Tools,
-        )
+        ),
     };
-    of_agent(model, agent, args.format.unwrap_or(format))
-}
-
-fn gguf(model: String) -> AgentChoice {
-    AgentChoice::Gguf {
-        model,
-        sha256: None,
-        context: None,
-        about: None,
-    }
+    let format = args.format.unwrap_or(format);
+    Ok(of_agent(model, agent, format))
 }
 
 /// The newest checkpoint.
@@ -276,6 +274,7 @@ fn amount(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use pybench_eval::run::AgentChoice;
 
     use super::*;
 
@@ -307,7 +306,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("config.json"), "{}").unwrap();
         let args = parsed(&["--model", "m", "--base-url", "http://127.0.0.1/v1"]).unwrap();
-        let of = |model: &str| of_model(&args, model, root.path());
+        let of = |model: &str| of_model(&args, model, root.path()).unwrap();
         let endpoint = of("gpt-4o");
         assert!(
             matches!(&endpoint.agent, AgentChoice::Openai { base_url, .. } if base_url.ends_with("/v1"))
@@ -323,7 +322,13 @@ mod tests {
             );
             assert_eq!(settings.rollout.format, FormatChoice::Pybench);
         }
-        assert!(matches!(of("a/b.gguf").agent, AgentChoice::Gguf { .. }));
+        for name in ["a/b.gguf", "hf://o/r/b.gguf"] {
+            let agent = of(name).agent;
+            assert!(matches!(agent, AgentChoice::Gguf { model, .. } if model == name));
+        }
+        std::fs::create_dir(root.path().join("c.gguf")).unwrap();
+        let error = of_model(&args, "c.gguf", root.path()).unwrap_err();
+        assert!(error.to_string().contains("is a folder"), "{error}");
         let newest = newest(&root.path().join("data/runs")).unwrap();
         assert_eq!(newest.label, "r");
         assert!(matches!(

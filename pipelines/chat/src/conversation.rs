@@ -469,6 +469,7 @@ fn charge(price: Option<Price>, reply: &Reply, most: Reservation) -> Reservation
 fn endpoint_error(error: ChatError) -> RunError {
     match error {
         ChatError::Internal(text) => RunError::Internal(text),
+        ChatError::Outage(text) => RunError::Environment(text),
         error => RunError::Endpoint(error.to_string()),
     }
 }

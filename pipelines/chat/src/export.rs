@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use pybench_agent::Format;
 use pybench_agent::notebook::{Notebook, Style};
 use pybench_types::observation::{Observation, Output};
 use pybench_types::text::escape;
-use pybench_types::trajectory::Role;
+use pybench_types::trajectory::{Role, Sampling};
 use serde_json::{Value, json};
 
 use crate::conversation::Conversation;
 use crate::entry::Entry;
+use crate::transcript;
 
 /// Maximum size of a picture in HTML, bytes of base64.
 const MAX_PICTURE: usize = 8 << 20;
@@ -58,29 +60,53 @@ impl SaveAs {
     }
 }
 
-/// The conversation in that form.
-pub fn export(conversation: &Conversation, form: SaveAs) -> String {
-    match form {
-        SaveAs::Notebook => notebook(conversation).to_string(),
-        SaveAs::Json => data(conversation).to_string(),
-        SaveAs::Html => html(conversation),
+/// What is exported of a conversation.
+#[derive(Clone, Copy)]
+pub struct ExportedChat<'a> {
+    pub id: &'a str,
+    /// Name of the model.
+    pub model: &'a str,
+    pub format: &'static dyn Format,
+    pub sampling: &'a Sampling,
+    /// The entries that count, in order.
+    pub entries: &'a [Entry],
+}
+
+impl<'a> From<&'a Conversation> for ExportedChat<'a> {
+    fn from(conversation: &'a Conversation) -> Self {
+        let agent = conversation.agent();
+        Self {
+            id: conversation.id(),
+            model: agent.model.name(),
+            format: agent.format,
+            sampling: &agent.rollout.sampling,
+            entries: conversation.entries(),
+        }
     }
 }
 
-fn about(conversation: &Conversation) -> Value {
-    let agent = conversation.agent();
+/// The conversation in that form.
+pub fn export(chat: ExportedChat<'_>, form: SaveAs) -> String {
+    match form {
+        SaveAs::Notebook => notebook(chat).to_string(),
+        SaveAs::Json => data(chat).to_string(),
+        SaveAs::Html => html(chat),
+    }
+}
+
+fn about(chat: ExportedChat<'_>) -> Value {
     json!({
-        "conversation": conversation.id(),
-        "model": agent.model.name(),
-        "format": agent.format.name(),
-        "sampling": agent.rollout.sampling,
+        "conversation": chat.id,
+        "model": chat.model,
+        "format": chat.format.name(),
+        "sampling": chat.sampling,
     })
 }
 
-fn notebook(conversation: &Conversation) -> Value {
+fn notebook(chat: ExportedChat<'_>) -> Value {
     let mut notebook = Notebook::new(Style::Typed);
-    notebook.say(Role::System, conversation.agent().format.system());
-    for entry in conversation.entries() {
+    notebook.say(Role::System, chat.format.system());
+    for entry in chat.entries {
         match entry {
             Entry::File(file) => notebook.say(Role::User, &format!("[file: data/{}]", file.name)),
             Entry::Message { text } => notebook.say(Role::User, text),
@@ -94,22 +120,22 @@ fn notebook(conversation: &Conversation) -> Value {
             Entry::Rewind { .. } => {}
         }
     }
-    notebook.end(about(conversation))
+    notebook.end(about(chat))
 }
 
-fn data(conversation: &Conversation) -> Value {
-    let mut data = about(conversation);
-    data["messages"] = json!(conversation.messages());
-    data["entries"] = json!(conversation.entries());
+fn data(chat: ExportedChat<'_>) -> Value {
+    let mut data = about(chat);
+    data["messages"] = json!(transcript::messages(chat.entries, chat.format));
+    data["entries"] = json!(chat.entries);
     data
 }
 
-fn html(conversation: &Conversation) -> String {
-    let model = escape(conversation.agent().model.name());
+fn html(chat: ExportedChat<'_>) -> String {
+    let model = escape(chat.model);
     let mut page = format!(
         "{HEAD}<title>Conversation with {model}</title>\n<h1>Conversation with {model}</h1>\n"
     );
-    for entry in conversation.entries() {
+    for entry in chat.entries {
         match entry {
             Entry::File(file) => block(&mut page, "file", "text", &format!("data/{}", file.name)),
             Entry::Message { text } => block(&mut page, "you", "text", text),

@@ -8,6 +8,8 @@ mod conformance;
 mod postgres;
 mod sqlite;
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -106,7 +108,7 @@ impl History {
     /// # Errors
     /// The database does not answer or refuses the user; the folder cannot be written.
     pub fn open_shared(root: &Path, profile: &Profile) -> Result<Self, RunError> {
-        sqlite::make_private(root)?;
+        make_private(root)?;
         let server = &profile.postgres;
         let remote = profile.store.as_ref();
         let remote = remote
@@ -252,6 +254,18 @@ impl History {
     pub fn spending(&self, id: &str) -> Result<Spending, RunError> {
         self.backend.spending(id)
     }
+}
+
+/// Makes the folder of a history, which only this user can read.
+///
+/// # Errors
+/// It cannot be made.
+pub fn make_private(root: &Path) -> Result<(), RunError> {
+    let mut folder = DirBuilder::new();
+    let folder = folder.recursive(true).mode(0o700);
+    folder
+        .create(root)
+        .map_err(RunError::io(root.display().to_string()))
 }
 
 fn over_budget(spent: Spending, most: Reservation, cap: BudgetCap) -> RunError {

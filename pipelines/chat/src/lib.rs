@@ -6,6 +6,7 @@
 //! | [`transcript`] | the messages that the model reads, and what comes next |
 //! | [`history`] | conversations in SQLite or PostgreSQL, and their files |
 //! | [`settings`] | the agent, limits and task of a conversation |
+//! | [`sandbox`] | what a sandbox may have if the cells of other people run in it |
 //! | [`agents`] | the agents of a recipe, and the newest checkpoint |
 //! | [`model`] | the model of a conversation |
 //! | [`local_model`] | a model in the memory of this machine, which several can use |
@@ -30,6 +31,7 @@ pub mod live;
 mod live_session;
 pub mod local_model;
 pub mod model;
+pub mod sandbox;
 pub mod settings;
 mod terminal;
 pub mod transcript;

@@ -1,10 +1,13 @@
 //! The agent, limits and task of a conversation.
 
 use pybench_eval::run::AgentChoice;
-use pybench_interpreter::{InterpreterChoice, Tier};
+use pybench_interpreter::InterpreterChoice;
 use pybench_run::{Budget, Rollout, RunError};
 use pybench_types::task::Task;
+use pybench_types::text::line;
 use serde::{Deserialize, Serialize};
+
+use crate::sandbox::ForeignCells;
 
 /// What a conversation was begun with. It is saved, so that the conversation can go on in another process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,19 +32,16 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Checks that the cells of a conversation, which other people may have begun, run in a sandbox: when it goes on, they
-    /// run again.
+    /// Checks that an agent of this machine may work on a task of other people, whose cells need a sandbox.
     ///
     /// # Errors
     /// [`RunError::BadInput`] if they run without one.
-    pub fn check_sandbox(&self) -> Result<(), RunError> {
-        match self.interpreter.tier {
-            Tier::Unsandboxed => Err(RunError::BadInput(
-                "the conversation is from a shared history, and its cells run without a sandbox (`interpreter.tier`); begin a \
-                 new one"
-                    .to_owned(),
-            )),
-            _ => Ok(()),
-        }
+    pub fn check_for_task(&self) -> Result<(), RunError> {
+        let origin = format!("agent `{}`", line(&self.label));
+        let of_task = ForeignCells {
+            origin: &origin,
+            advice: "begin a conversation about a task of a run with an agent that has a sandbox",
+        };
+        of_task.check(&self.interpreter, &[&self.interpreter])
     }
 }

@@ -18,6 +18,9 @@ use crate::reading::{self, TableFile};
 /// Columns of numbers that plain Python names one by one.
 const MAX_PLAIN_NUMBERS: usize = 8;
 
+/// Share of the varied solutions that check their result.
+const VERIFIES: f64 = 0.2;
+
 /// A way to work on a table in Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idiom {
@@ -31,6 +34,25 @@ pub enum Idiom {
 impl Idiom {
     /// All idioms.
     pub const ALL: [Self; 3] = [Self::Pandas, Self::Plain, Self::Sqlite];
+}
+
+/// Which styles an expert may use.
+#[derive(Clone, Copy, Debug)]
+pub struct StyleChoice<'a> {
+    /// Idioms, the preferred one first.
+    pub idioms: &'a [Idiom],
+    /// Whether all solutions look alike, instead of differing from sample to sample.
+    pub is_uniform: bool,
+}
+
+impl<'a> StyleChoice<'a> {
+    /// Varied styles in these idioms.
+    pub fn varied(idioms: &'a [Idiom]) -> Self {
+        Self {
+            idioms,
+            is_uniform: false,
+        }
+    }
 }
 
 /// How the code looks.
@@ -51,6 +73,10 @@ pub struct Style {
     pub looks: bool,
     /// Which of several packages reads a document.
     pub reader: usize,
+    /// Whether each operation is written in its first way.
+    pub is_uniform: bool,
+    /// Whether it shows rows behind an answer, and asserts that a saved file has content.
+    pub verifies: bool,
 }
 
 impl Style {
@@ -61,22 +87,16 @@ impl Style {
     /// [`GraphError::Unknown`].
     pub fn draw(
         job: &Job<'_>,
-        allowed: &[Idiom],
+        choice: StyleChoice<'_>,
         rng: &mut ChaCha8Rng,
     ) -> Result<Self, GraphError> {
-        let mut idioms = vec![Idiom::Pandas, Idiom::Pandas, Idiom::Pandas];
-        let mut operations = Vec::new();
-        for step in &job.graph.0 {
-            operations.push(step.operation()?);
+        let mut idioms = possible_idioms(job)?;
+        if choice.is_uniform {
+            let mut preferred = choice.idioms.iter().copied();
+            let idiom = preferred.find(|idiom| idioms.contains(idiom));
+            return Ok(Self::uniform(job, idiom.unwrap_or(Idiom::Pandas)));
         }
-        let all = |written: fn(&&Operation) -> bool| operations.iter().all(written);
-        if plain_reads(job) && all(|o| o.python.is_some()) && !job.is_program() {
-            idioms.push(Idiom::Plain);
-        }
-        if all(|o| o.sql.is_some()) && !job.is_program() {
-            idioms.extend([Idiom::Sqlite, Idiom::Sqlite]);
-        }
-        idioms.retain(|idiom| allowed.contains(idiom));
+        idioms.retain(|idiom| choice.idioms.contains(idiom));
         idioms.shuffle(rng);
         let others = [
             ["other", "third"],
@@ -85,14 +105,11 @@ impl Style {
             ["extra", "more"],
             ["right", "last"],
         ];
-        let sources = match job.medium() {
-            Medium::Picture => ["image", "img", "picture"],
-            Medium::Sound => ["samples", "sound", "audio"],
-            Medium::Document => ["document", "doc", "parts"],
-            Medium::Text | Medium::Table => ["text", "content", "document"],
-        };
         Ok(Self {
-            source: sources.choose(rng).copied().unwrap_or("source"),
+            source: sources(job.medium())
+                .choose(rng)
+                .copied()
+                .unwrap_or("source"),
             idiom: idioms.first().copied().unwrap_or(Idiom::Pandas),
             table: ["df", "df", "data", "table", "frame"]
                 .choose(rng)
@@ -106,13 +123,60 @@ impl Style {
                 Medium::Document => rng.random_range(0..READERS),
                 _ => 0,
             },
+            is_uniform: false,
+            verifies: rng.random_bool(VERIFIES),
         })
     }
+
+    /// The style whose solutions look alike: the same names, one step per cell, no comments.
+    fn uniform(job: &Job<'_>, idiom: Idiom) -> Self {
+        Self {
+            idiom,
+            table: "df",
+            source: sources(job.medium())[0],
+            others: ["df2", "df3"],
+            steps_per_cell: 1,
+            comments: false,
+            looks: true,
+            reader: 0,
+            is_uniform: true,
+            verifies: false,
+        }
+    }
+}
+
+/// Names of a variable that holds a file of a medium.
+fn sources(medium: Medium) -> [&'static str; 3] {
+    match medium {
+        Medium::Picture => ["image", "img", "picture"],
+        Medium::Sound => ["samples", "sound", "audio"],
+        Medium::Document => ["document", "doc", "parts"],
+        Medium::Text | Medium::Table => ["text", "content", "document"],
+    }
+}
+
+/// The idioms in which all steps can be written, each as often as its weight in a draw says.
+fn possible_idioms(job: &Job<'_>) -> Result<Vec<Idiom>, GraphError> {
+    let mut idioms = vec![Idiom::Pandas, Idiom::Pandas, Idiom::Pandas];
+    let mut operations = Vec::new();
+    for step in &job.graph.0 {
+        operations.push(step.operation()?);
+    }
+    let all = |written: fn(&&Operation) -> bool| operations.iter().all(written);
+    if plain_reads(job) && all(|o| o.python.is_some()) && !job.is_program() {
+        idioms.push(Idiom::Plain);
+    }
+    if all(|o| o.sql.is_some()) && !job.is_program() {
+        idioms.extend([Idiom::Sqlite, Idiom::Sqlite]);
+    }
+    Ok(idioms)
 }
 
 /// The cells of a solution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Solution {
+    /// Shows which files there are, where the task misspells the name of one.
+    pub folder: Option<String>,
     /// Shows files as they are written, before they are read.
     pub raw: Option<String>,
     /// Loads the files and shows what is in them.
@@ -128,7 +192,12 @@ pub struct Solution {
 impl Solution {
     /// The place of the cell that loads the files.
     pub fn loads_at(&self) -> usize {
-        usize::from(self.raw.is_some())
+        self.raw_at() + usize::from(self.raw.is_some())
+    }
+
+    /// The place of the cell that shows files as they are written, if there is one.
+    pub(crate) fn raw_at(&self) -> usize {
+        usize::from(self.folder.is_some())
     }
 }
 
@@ -178,6 +247,7 @@ pub fn solution(
     let look = look(job, style);
     if job.is_program() {
         return Ok(Solution {
+            folder: None,
             raw: None,
             look,
             work: vec![program(job, style, rng)?],
@@ -189,26 +259,43 @@ pub fn solution(
         Idiom::Pandas | Idiom::Plain => statements(job, style, rng)?,
         Idiom::Sqlite => (vec![queries(job, style)?], vec![0]),
     };
-    let work: Vec<String> = work.into_iter().map(hoist_imports).collect();
     let table = job.medium() == Medium::Table;
     let may = style.idiom != Idiom::Plain || !table;
-    let numpy = may && work.iter().any(|cell| cell.contains("np."));
-    let look = match numpy {
-        true => format!("import numpy as np\n{look}"),
-        false => look,
+    let needs_numpy = |cell: &str| may && cell.contains("np.");
+    // The cell that loads the files looks alike in uniform solutions, whatever the steps need.
+    let complete = |cell: String| match needs_numpy(&cell) {
+        true => with_numpy(&cell),
+        false => cell,
     };
+    let (look, work): (String, Vec<String>) = match style.is_uniform {
+        true => (look, work.into_iter().map(complete).collect()),
+        false if work.iter().any(|cell| needs_numpy(cell)) => (with_numpy(&look), work),
+        false => (look, work),
+    };
+    let work: Vec<String> = work.into_iter().map(hoist_imports).collect();
     let ending = job.graph.ending().map(Step::operation).transpose()?;
-    let check = job.output.map(|path| match ending {
-        Some(ending) if ending.is_model() => check_model(path),
-        _ => check(path, style.idiom, job.medium()),
+    let check = job.output.map(|path| {
+        let check = match ending {
+            Some(ending) if ending.is_model() => check_model(path),
+            _ => check(path, style.idiom, job.medium()),
+        };
+        match style.verifies {
+            true => with_asserts(&check, path),
+            false => check,
+        }
     });
     Ok(Solution {
+        folder: None,
         raw: None,
         look,
         work,
         bounds,
         check,
     })
+}
+
+fn with_numpy(cell: &str) -> String {
+    format!("import numpy as np\n{cell}")
 }
 
 /// Writes a program that does the steps on a table from standard input.
@@ -245,7 +332,7 @@ fn program(job: &Job<'_>, style: &Style, rng: &mut ChaCha8Rng) -> Result<String,
 /// The last line of a program: prints one number or several, rounded or whole.
 fn prints(decimals: Option<u8>, is_several: bool) -> String {
     let written = |name: &str| match decimals {
-        Some(decimals) => format!("f\"{{{name}:.{decimals}f}}\""),
+        Some(decimals) => with_decimals(name, decimals),
         None => format!("str(int({name}))"),
     };
     match is_several {
@@ -255,6 +342,11 @@ fn prints(decimals: Option<u8>, is_several: bool) -> String {
         ),
         false => format!("print({})", written("answer")),
     }
+}
+
+/// The Python expression of a number as text with so many decimals.
+fn with_decimals(name: &str, decimals: u8) -> String {
+    format!("f\"{{{name}:.{decimals}f}}\"")
 }
 
 /// Runs the program on the table.
@@ -301,6 +393,7 @@ fn encoding(file: &TaskFile) -> Option<&str> {
     (!reading::is_usual(encoding)).then_some(encoding)
 }
 
+/// Loads the files and shows what is in them: column names as code quotes them, and rows that are not wrapped.
 fn look(job: &Job<'_>, style: &Style) -> String {
     if let Some(file) = job.files.first().filter(|_| job.medium() != Medium::Table) {
         return look_at(file, job.medium(), style);
@@ -315,7 +408,11 @@ fn look(job: &Job<'_>, style: &Style) -> String {
     };
     for (file, t) in job.files.iter().zip(names.clone()) {
         let read = read_expression(file);
-        cell += &format!("\n{t} = {read}\nprint({t}.shape)\nprint({t}.dtypes)\nprint({t}.head(3))");
+        cell += &format!(
+            "\n{t} = {read}\nprint({t}.shape)\n\
+             print({{column: str(kind) for column, kind in {t}.dtypes.items()}})\n\
+             print({t}.head(2).to_string(index=False, max_colwidth=40))"
+        );
     }
     if style.idiom == Idiom::Sqlite {
         cell += "\ndb = sqlite3.connect(\":memory:\")";
@@ -390,7 +487,7 @@ fn plain_reader(job: &Job<'_>, style: &Style) -> String {
     for (file, t) in job.files.iter().zip(tables) {
         let load = plain_load(file, t);
         cell +=
-            &format!("\n{load}\nprint(len({t}), \"rows\")\nfor row in {t}[:3]:\n    print(row)");
+            &format!("\n{load}\nprint(len({t}), \"rows\")\nfor row in {t}[:2]:\n    print(row)");
     }
     cell
 }
@@ -466,6 +563,7 @@ fn statement(
 ) -> String {
     let code = match style.idiom {
         Idiom::Plain => operation.python.as_deref(),
+        _ if style.is_uniform => operation.pandas.first().map(String::as_str),
         _ => operation.pandas.choose(rng).map(String::as_str),
     };
     python(code.unwrap_or_default(), &step.arguments, job, style)
@@ -489,16 +587,17 @@ fn python(code: &str, arguments: &Arguments, job: &Job<'_>, style: &Style) -> St
     fill(code, arguments, Notation::Python, &extra)
 }
 
+/// Says what a step does, without what its wording adds in parentheses or after a colon. Names may have these signs.
 fn comment(operation: &Operation, step: &Step) -> String {
     let wording = operation.en.first().map_or("", String::as_str);
+    let clause = wording.split(['(', ':', ';']).next().unwrap_or_default();
     let text = fill(
-        wording,
+        clause.trim(),
         &step.arguments,
         Notation::English,
         &[("title", "as asked")],
     );
-    let clause = text.split(['(', ':', ';']).next().unwrap_or_default();
-    format!("# {}", clause.trim().replace('\n', " "))
+    format!("# {}", text.replace('\n', " "))
 }
 
 fn shown(style: &Style) -> String {
@@ -523,9 +622,12 @@ fn seen(medium: Medium, source: &str) -> String {
 fn last_lines(operation: &Operation, job: &Job<'_>, style: &Style) -> String {
     let t = style.table;
     match (operation.role, style.idiom) {
-        (Role::Answer, _) if operation.is_list() => PRINT_LIST.to_owned(),
-        (Role::Answer, _) if operation.is_several_numbers() => PRINT_NUMBERS.to_owned(),
-        (Role::Answer, _) => PRINT_ANSWER.to_owned(),
+        (Role::Answer, _) if style.verifies && operation.input == Medium::Table => format!(
+            "{}\n{}",
+            rows_behind(style),
+            print_answer(operation, job.decimals)
+        ),
+        (Role::Answer, _) => print_answer(operation, job.decimals),
         _ if operation.input != Medium::Table => seen(operation.input, style.source),
         _ if operation.is_model() => "print(model)".to_owned(),
         (_, Idiom::Plain) => format!("print(len({t}), \"rows saved\")"),
@@ -534,12 +636,31 @@ fn last_lines(operation: &Operation, job: &Job<'_>, style: &Style) -> String {
     }
 }
 
-/// Shows an answer at full precision.
-const PRINT_ANSWER: &str = "print(\"answer:\", answer)";
-/// Shows a list as it is to be stated.
-const PRINT_LIST: &str = "print(\"answer:\", \", \".join(answer))";
-/// Shows several numbers at full precision.
-const PRINT_NUMBERS: &str = "print(\"answer:\", \", \".join(str(number) for number in answer))";
+/// Shows some of the rows that an answer was computed from.
+fn rows_behind(style: &Style) -> String {
+    let t = style.table;
+    match style.idiom {
+        Idiom::Plain => format!("for row in {t}[:3]:\n    print(row)"),
+        _ => format!("print({t}.head(3).to_string(index=False, max_colwidth=40))"),
+    }
+}
+
+/// Shows an answer as it is to be stated, so that the final reply copies it.
+fn print_answer(operation: &Operation, decimals: Option<u8>) -> String {
+    let stated = match decimals {
+        _ if operation.is_list() => "\", \".join(answer)".to_owned(),
+        Some(decimals) if operation.is_several_numbers() => format!(
+            "\", \".join({} for number in answer)",
+            with_decimals("number", decimals)
+        ),
+        None if operation.is_several_numbers() => {
+            "\", \".join(str(number) for number in answer)".to_owned()
+        }
+        Some(decimals) => with_decimals("answer", decimals),
+        None => "answer".to_owned(),
+    };
+    format!("print(\"answer:\", {stated})")
+}
 
 /// The steps as one query.
 fn queries(job: &Job<'_>, style: &Style) -> Result<String, GraphError> {
@@ -560,10 +681,11 @@ fn queries(job: &Job<'_>, style: &Style) -> Result<String, GraphError> {
     let ending_operation = ending.operation()?;
     let query = ending_operation.sql.as_deref().unwrap_or_default();
     let query = fill(query, &ending.arguments, Notation::Sql, &[("t", &before)]);
-    let (row, print) = match ending_operation.is_several_numbers() {
-        true => ("fetchone()", PRINT_NUMBERS),
-        false => ("fetchone()[0]", PRINT_ANSWER),
+    let row = match ending_operation.is_several_numbers() {
+        true => "fetchone()",
+        false => "fetchone()[0]",
     };
+    let print = print_answer(ending_operation, job.decimals);
     let with = match tables.is_empty() {
         true => String::new(),
         false => format!("WITH {}\n", tables.join(",\n")),
@@ -648,6 +770,23 @@ fn check(path: &str, idiom: Idiom, medium: Medium) -> String {
     )
 }
 
+/// Loads the files and does all steps in one cell.
+pub(crate) fn in_one_cell(solution: &Solution) -> String {
+    // The blank line after its imports stands after those of the whole cell.
+    let look = solution.look.replacen("\n\n", "\n", 1);
+    hoist_imports(format!("{look}\n{}", solution.work.join("\n")))
+}
+
+/// The cell that reads a file back, with assertions that follow from every task: the file has content, and a table has rows.
+fn with_asserts(check: &str, path: &str) -> String {
+    let quoted = python_string(&format!("./{path}"));
+    let mut cell = format!("import os\n{check}\nassert os.path.getsize({quoted}) > 0");
+    if check.contains("saved = pd.") {
+        cell += "\nassert len(saved) > 0";
+    }
+    hoist_imports(cell)
+}
+
 /// Moves the imports of a cell to its start, each once.
 fn hoist_imports(cell: String) -> String {
     let is_import = |line: &&str| line.starts_with("import ") || line.starts_with("from ");
@@ -658,4 +797,26 @@ fn hoist_imports(cell: String) -> String {
     let others: Vec<&str> = cell.lines().filter(|line| !is_import(line)).collect();
     let imports: Vec<&str> = imports.into_iter().collect();
     format!("{}\n\n{}", imports.join("\n"), others.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::argument::Argument;
+
+    #[test]
+    fn a_comment_has_whole_names() {
+        let step = Step {
+            operation: "filter_equal".into(),
+            arguments: Arguments::new([
+                ("column", Argument::Column("amount (cost)".into())),
+                ("value", Argument::Text("a: b; c".into())),
+            ]),
+        };
+        let comment = comment(step.operation().unwrap(), &step);
+        assert_eq!(
+            comment,
+            "# keep only the rows whose \"amount (cost)\" is \"a: b; c\""
+        );
+    }
 }

@@ -10,6 +10,7 @@ use crate::content::{Content, Medium};
 use crate::draw::Draw;
 use crate::frame::{Class, Frame};
 use crate::graph::{Graph, Step};
+use crate::guess;
 use crate::operation::{Operation, Role};
 use crate::operations;
 use crate::prove::survivor;
@@ -104,11 +105,14 @@ pub(crate) fn compose_of(
     } else {
         Role::Answer
     };
+    let before = chain.frame.clone();
     if chain.steps.is_empty() || !chain.extend(role, rng) {
         return None;
     }
     let (graph, result, missing) = (Graph(chain.steps), chain.frame, chain.missing);
+    let is_guessable = |ending: &Step| guess::is_guessable(ending, start, &before, &result);
     let told = clear(&graph, &result)
+        && !graph.ending().is_some_and(is_guessable)
         && !rounding::decides(&graph, start, &result)
         && survivor(&graph, start, rng).is_none();
     told.then_some(Composed {

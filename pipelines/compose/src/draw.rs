@@ -22,6 +22,11 @@ const PREFERENCE: f64 = 0.9;
 /// Longest text that a query may quote, in characters.
 const MAX_QUOTED: usize = 30;
 
+/// Longest column name that the name of a new column repeats, in characters.
+const MAX_STEM: usize = 12;
+/// Fewest letters of a new name that does not repeat a column's.
+const MIN_SHORT: usize = 3;
+
 /// A table, and the random choices for one step.
 pub(crate) struct Draw<'a> {
     pub(crate) frame: &'a Frame,
@@ -262,16 +267,24 @@ impl<'a> Draw<'a> {
         self.rng.random_range(from..=to)
     }
 
-    /// A name for a new column: one of these patterns, with `*` for the column's name, that no column has.
+    /// A name for a new column: one of these patterns, with `*` for the column's name, that no column has. A name that is
+    /// long or has spaces is not repeated: the new name would be easy to confuse with it.
     pub(crate) fn new_name(&mut self, patterns: &[&str], column: &str) -> Option<Argument> {
-        let stem: String = column.trim().replace(' ', "_");
-        let pattern = *patterns.choose(self.rng)?;
-        let name = pattern.replace('*', &stem);
-        // SQLite takes names that differ in case only for one.
-        let taken = |other: &str| other.to_lowercase() == name.to_lowercase();
         let names = self.frame.data.get_column_names_owned();
-        (name.chars().count() <= 40 && !names.iter().any(|other| taken(other)))
-            .then_some(Argument::New(name))
+        // SQLite takes names that differ in case only for one.
+        let same = |one: &str, other: &str| one.to_lowercase() == other.to_lowercase();
+        let is_taken = |name: &str| names.iter().any(|other| same(other, name));
+        if column.chars().count() <= MAX_STEM && !column.contains(' ') {
+            let name = patterns.choose(self.rng)?.replace('*', column);
+            return (!is_taken(&name)).then_some(Argument::New(name));
+        }
+        let short = patterns.iter().map(|pattern| pattern.replace('*', ""));
+        let short = short.map(|name| name.trim_matches('_').to_owned());
+        let short: Vec<String> = short.filter(|name| name.len() >= MIN_SHORT).collect();
+        let name = short.choose(self.rng)?;
+        let numbered = (2..10).map(|number| format!("{name}_{number}"));
+        let mut free = std::iter::once(name.clone()).chain(numbered);
+        free.find(|name| !is_taken(name)).map(Argument::New)
     }
 
     /// Whether the `n`th value from one end differs from the next one, and at least one row stays out.
@@ -329,4 +342,32 @@ pub(crate) fn only_rgb(draw: &mut Draw<'_>) -> Option<Arguments> {
 /// That of one that fits gray pictures.
 pub(crate) fn only_gray(draw: &mut Draw<'_>) -> Option<Arguments> {
     draw.picture()?.is_gray().then(Arguments::default)
+}
+
+#[cfg(test)]
+mod tests {
+    use polars::prelude::DataFrame;
+    use rand::SeedableRng;
+
+    use super::*;
+
+    #[test]
+    fn a_new_name_repeats_short_names_only() {
+        let names = ["cost", "share", "amount cost tasvik", "cost_per_weight"];
+        let columns = names.map(|name| Column::new(name.into(), vec![1_i64, 2]));
+        let frame = Frame::new(DataFrame::new(2, columns.into()).unwrap());
+        let new = |pattern: &str, column: &str| {
+            let mut rng = ChaCha8Rng::seed_from_u64(1);
+            let name = Draw::new(&frame, &mut rng).new_name(&[pattern, "*_2"], column);
+            let first = Draw::new(&frame, &mut rng).new_name(&[pattern], column);
+            assert_ne!(name, Some(Argument::New("2".into())));
+            first
+        };
+        let named = |name: &str| Some(Argument::New(name.to_owned()));
+        assert_eq!(new("*_rank", "cost"), named("cost_rank"));
+        assert_eq!(new("*_rank", "amount cost tasvik"), named("rank"));
+        assert_eq!(new("mean_*", "cost_per_weight"), named("mean"));
+        assert_eq!(new("*_share", "cost_per_weight"), named("share_2"));
+        assert_eq!(new("Share", "cost"), None);
+    }
 }

@@ -104,8 +104,16 @@ impl Graph {
     /// # Errors
     /// [`GraphError`] of the first step that fails.
     pub fn evaluate(&self, frame: &Frame) -> Result<Frame, GraphError> {
+        self.evaluate_from(0, frame)
+    }
+
+    /// The table after all steps, of which the first ones have led to `frame`.
+    ///
+    /// # Errors
+    /// [`GraphError`] of the first step that fails.
+    pub(crate) fn evaluate_from(&self, first: usize, frame: &Frame) -> Result<Frame, GraphError> {
         let mut frame = frame.clone();
-        for step in &self.0 {
+        for step in self.0.iter().skip(first) {
             frame = step.apply(&frame)?;
         }
         Ok(frame)

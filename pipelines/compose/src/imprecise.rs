@@ -14,8 +14,8 @@ use crate::graph::Graph;
 use crate::inputs;
 use crate::plan::Plan;
 
-/// Kinds of imprecise wordings: columns, files, synonyms.
-pub(crate) const KINDS: usize = 3;
+/// Kinds of imprecise wordings: columns, files, synonyms, and typos ([`file_typo`](crate::file_typo)).
+pub(crate) const KINDS: usize = 4;
 /// How the wordings of a task name these kinds; language and number follow.
 pub(crate) const NAME: &str = "imprecise";
 /// Share of the columns with an imprecise name that get it.

@@ -15,7 +15,7 @@ use crate::content::{Content, Medium};
 use crate::draw::quotable;
 use crate::frame::{Class, Frame, OtherTable};
 use crate::messy::{self, Messy};
-use crate::rename;
+use crate::rename::{self, Naming};
 
 /// Keys of a lookup table.
 const KEYS: std::ops::RangeInclusive<usize> = 3..=60;
@@ -69,12 +69,16 @@ pub(crate) fn draw(
     file: &SourceFile,
     bytes: &[u8],
     (renamed, messy): (bool, bool),
+    naming: Naming,
     rng: &mut ChaCha8Rng,
 ) -> Option<Inputs> {
     let (data, kinds) = pybench_profile::frame(file.kind, bytes)?;
     let frame = Frame::new(data);
     let (frame, stem) = match renamed {
-        true => (rename::renamed(&frame, rng).ok()??, rename::file_stem(rng)),
+        true => {
+            let frame = rename::renamed(&frame, naming, rng).ok()??;
+            (frame, naming.file_stem(rng))
+        }
         // A column that pandas reads in another way may be part of the result.
         false if kinds.contains(&ColumnKind::Other) => return None,
         false => (frame, stem(&file.name).to_owned()),
@@ -83,6 +87,7 @@ pub(crate) fn draw(
         crawled: file,
         inputs: Vec::new(),
         messy,
+        naming,
     };
     let layout = Layout::draw(rng);
     match layout {
@@ -100,8 +105,8 @@ pub(crate) fn draw(
         layout,
         Layout::Lookup | Layout::LookupFirst | Layout::PartsAndLookup
     ) {
-        let table = lookup(&frame, rng)?;
-        desk.write(&table, &rename::file_stem(rng), rng)?;
+        let table = lookup(&frame, naming, rng)?;
+        desk.write(&table, &naming.file_stem(rng), rng)?;
         if layout == Layout::LookupFirst {
             if table.height() < MIN_LOOKUP {
                 return None;
@@ -129,12 +134,14 @@ pub(crate) fn draw_joined(
     (file, bytes): (&SourceFile, &[u8]),
     joined: &[Joined<'_>],
     renamed: bool,
+    naming: Naming,
     rng: &mut ChaCha8Rng,
 ) -> Option<Inputs> {
     let mut desk = Desk {
         crawled: file,
         inputs: Vec::new(),
         messy: false,
+        naming,
     };
     if !renamed {
         if joined.iter().any(|other| other.key != other.other_key) {
@@ -154,15 +161,17 @@ pub(crate) fn draw_joined(
         }
     }
     let first = crawled_frame(file, bytes)?;
-    let (first, names) = rename::renamed_with_keys(&first, &keys, first.data.width(), rng)?;
-    desk.write(&first.data, &rename::file_stem(rng), rng)?;
+    let width = first.data.width();
+    let (first, names) = rename::renamed_with_keys(&first, &keys, width, naming, rng)?;
+    desk.write(&first.data, &naming.file_stem(rng), rng)?;
     for other in joined {
         let at = keys.iter().position(|key| *key == other.key)?;
         let table = crawled_frame(other.file, other.bytes)?;
-        let (table, _) = rename::renamed_with_keys(&table, &[other.other_key], MAX_JOINED, rng)?;
+        let key = [other.other_key];
+        let (table, _) = rename::renamed_with_keys(&table, &key, MAX_JOINED, naming, rng)?;
         desk.crawled = other.file;
         let table = with_key_name(&table.data, names.get(at)?)?;
-        desk.write(&table, &rename::file_stem(rng), rng)?;
+        desk.write(&table, &naming.file_stem(rng), rng)?;
     }
     desk.inputs()
 }
@@ -215,6 +224,7 @@ struct Desk<'a> {
     inputs: Vec<Input>,
     /// Whether the first file that is written is a messy one.
     messy: bool,
+    naming: Naming,
 }
 
 impl Desk<'_> {
@@ -230,7 +240,7 @@ impl Desk<'_> {
     /// Adds a new file with a table; `None` if it cannot be read back as every tool reads it.
     fn write(&mut self, data: &DataFrame, stem: &str, rng: &mut ChaCha8Rng) -> Option<()> {
         if self.messy && self.inputs.is_empty() {
-            let Messy { kind, bytes, data } = messy::written(data, rng)?;
+            let Messy { kind, bytes, data } = messy::written(data, self.naming, rng)?;
             self.add(kind, bytes, stem)?;
             let added = self.inputs.last()?;
             let plain = added.file.format.as_ref()?;
@@ -357,7 +367,7 @@ fn parts(data: &DataFrame, rng: &mut ChaCha8Rng) -> Option<(DataFrame, DataFrame
 }
 
 /// A table with one row for most values of a text column and for some others, with invented attributes.
-fn lookup(frame: &Frame, rng: &mut ChaCha8Rng) -> Option<DataFrame> {
+fn lookup(frame: &Frame, naming: Naming, rng: &mut ChaCha8Rng) -> Option<DataFrame> {
     let keys: Vec<(String, Vec<String>)> = frame
         .of_class(Class::Text)
         .into_iter()
@@ -370,7 +380,8 @@ fn lookup(frame: &Frame, rng: &mut ChaCha8Rng) -> Option<DataFrame> {
     let mut taken: HashSet<String> = values.iter().map(|value| value.to_lowercase()).collect();
     values.truncate((values.len() - left_out).max(2));
     for _ in 0..rng.random_range(1..=3) {
-        values.push(rename::unused(&mut taken, rng, rename::category_name));
+        let name = rename::unused(&mut taken, rng, |rng| naming.category(rng));
+        values.push(name);
     }
     values.shuffle(rng);
     let names = frame.data.get_column_names_owned();
@@ -379,10 +390,10 @@ fn lookup(frame: &Frame, rng: &mut ChaCha8Rng) -> Option<DataFrame> {
     let mut columns = vec![Column::new(key.into(), values)];
     let kinds: [&[bool]; 4] = [&[true], &[false], &[true, false], &[false, true]];
     for is_number in kinds.choose(rng)?.iter() {
-        let name = rename::unused(&mut taken, rng, rename::column_name);
+        let name = rename::unused(&mut taken, rng, |rng| naming.column(rng));
         columns.push(match is_number {
             true => attribute_numbers(&name, rows, rng),
-            false => attribute_texts(&name, rows, rng),
+            false => attribute_texts(&name, rows, naming, rng),
         });
     }
     DataFrame::new(rows, columns).ok()
@@ -422,11 +433,11 @@ fn attribute_numbers(name: &str, rows: usize, rng: &mut ChaCha8Rng) -> Column {
     Column::new(name.into(), values)
 }
 
-fn attribute_texts(name: &str, rows: usize, rng: &mut ChaCha8Rng) -> Column {
+fn attribute_texts(name: &str, rows: usize, naming: Naming, rng: &mut ChaCha8Rng) -> Column {
     let mut taken = HashSet::new();
     let count = rng.random_range(2..=4usize).min(rows);
     let names: Vec<String> = (0..count)
-        .map(|_| rename::unused(&mut taken, rng, rename::category_name))
+        .map(|_| rename::unused(&mut taken, rng, |rng| naming.category(rng)))
         .collect();
     // Each value occurs.
     let mut values: Vec<&str> = names

@@ -15,7 +15,7 @@ use crate::document::{self, Document, Tables};
 use crate::frame::Frame;
 use crate::inputs::{self, Inputs};
 use crate::picture::Picture;
-use crate::rename;
+use crate::rename::{self, Naming};
 use crate::sound::Sound;
 use crate::source;
 
@@ -70,7 +70,7 @@ pub(crate) fn of(file: &SourceFile) -> Vec<Medium> {
 pub(crate) fn draw(
     file: &SourceFile,
     bytes: &[u8],
-    renamed: bool,
+    (renamed, naming): (bool, Naming),
     rng: &mut ChaCha8Rng,
 ) -> Option<Inputs> {
     let content = Content::read(file.kind, bytes)?;
@@ -92,14 +92,14 @@ pub(crate) fn draw(
         }
         Content::Sound(sound) => (FileKind::Wav, cut(sound, rng).wav()),
     };
-    written(file, (kind, bytes), renamed, rng)
+    written(file, (kind, bytes), renamed.then_some(naming), rng)
 }
 
 /// As [`draw`], over a crawled document, or over a text that is written as one.
 pub(crate) fn draw_document(
     file: &SourceFile,
     bytes: &[u8],
-    renamed: bool,
+    (renamed, naming): (bool, Naming),
     rng: &mut ChaCha8Rng,
 ) -> Option<Inputs> {
     if !renamed && pybench_profile::has_plain_blocks(file.kind, bytes) {
@@ -138,7 +138,7 @@ pub(crate) fn draw_document(
     // Pages with tables come last.
     let is_whole = found == expected || (!read.has_text() && found.starts_with(&expected));
     is_whole.then_some(())?;
-    written(file, (kind, bytes), renamed, rng)
+    written(file, (kind, bytes), renamed.then_some(naming), rng)
 }
 
 /// A table with a name for each row, a category, and numbers, all invented.
@@ -229,16 +229,16 @@ fn kept(file: &SourceFile, content: Content) -> Inputs {
     }
 }
 
-/// A new file, which derives from the crawled one.
+/// A new file, which derives from the crawled one. It gets another name if there is a `naming`.
 fn written(
     file: &SourceFile,
     (kind, bytes): (FileKind, Vec<u8>),
-    renamed: bool,
+    naming: Option<Naming>,
     rng: &mut ChaCha8Rng,
 ) -> Option<Inputs> {
-    let stem = match renamed {
-        true => rename::file_stem(rng),
-        false => inputs::stem(&file.name).to_owned(),
+    let stem = match naming {
+        Some(naming) => naming.file_stem(rng),
+        None => inputs::stem(&file.name).to_owned(),
     };
     let mut new = TaskFile::from(file);
     new.name = format!("{stem}.{}", kind.name());
@@ -354,7 +354,8 @@ mod tests {
         let file = pybench_profile::source_file("quay.txt", FileKind::Txt, text.as_bytes());
         let draw = |seed: u64| {
             let rng = &mut ChaCha8Rng::seed_from_u64(seed);
-            draw_document(&file, text.as_bytes(), seed.is_multiple_of(2), rng)
+            let naming = (seed.is_multiple_of(2), Naming::default());
+            draw_document(&file, text.as_bytes(), naming, rng)
         };
         let drawn: Vec<Inputs> = (0..60).filter_map(draw).collect();
         let ruled = drawn.iter().filter_map(|inputs| {

@@ -30,13 +30,31 @@ pub struct Mutation {
     /// What was changed, such as `filter_above: without it`.
     pub what: String,
     pub graph: Graph,
+    /// Number of the first step that differs, from 0.
+    first: usize,
 }
 
 /// The graphs that differ from this one in one step.
 pub fn mutations(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Vec<Mutation> {
+    mutations_of(graph, &frames(graph, start), rng)
+}
+
+/// What is before each step of a graph, and after the last one; fewer if a step fails.
+fn frames(graph: &Graph, start: &Frame) -> Vec<Frame> {
+    let mut frames = vec![start.clone()];
+    for step in &graph.0 {
+        match frames.last().map(|frame| step.apply(frame)) {
+            Some(Ok(next)) => frames.push(next),
+            _ => break,
+        }
+    }
+    frames
+}
+
+/// As [`mutations`], with the frames of the graph.
+fn mutations_of(graph: &Graph, frames: &[Frame], rng: &mut ChaCha8Rng) -> Vec<Mutation> {
     let mut all = Vec::new();
-    let mut frame = start.clone();
-    for (at, step) in graph.0.iter().enumerate() {
+    for (at, (step, frame)) in graph.0.iter().zip(frames).enumerate() {
         let mut changed = |what: &str, new: Option<Step>| {
             let mut steps = graph.0.clone();
             match new {
@@ -47,6 +65,7 @@ pub fn mutations(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Vec<Muta
             all.push(Mutation {
                 what,
                 graph: Graph(steps),
+                first: at,
             });
         };
         let is_ending = at + 1 == graph.0.len();
@@ -65,18 +84,14 @@ pub fn mutations(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Vec<Muta
         }
         for (name, argument) in &step.arguments.0 {
             let others = match (name.as_str(), argument) {
-                (PREDICTORS, Argument::Columns(names)) => other_predictors(names, step, &frame),
-                _ => altered(argument, Draw::new(&frame, rng)),
+                (PREDICTORS, Argument::Columns(names)) => other_predictors(names, step, frame),
+                _ => altered(argument, Draw::new(frame, rng)),
             };
             for other in others {
                 let mut step = step.clone();
                 step.arguments.0.insert(name.clone(), other);
                 changed(&format!("another {name}"), Some(step));
             }
-        }
-        match step.apply(&frame) {
-            Ok(next) => frame = next,
-            Err(_) => break,
         }
     }
     all
@@ -247,7 +262,8 @@ fn rand_chacha_of(text: &str) -> ChaCha8Rng {
 
 /// The first mutation that gives the same result as the graph; `None` if all differ.
 pub fn survivor(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Option<Mutation> {
-    let expected = graph.evaluate(start).ok()?;
+    let frames = frames(graph, start);
+    let expected = frames.get(graph.0.len())?;
     let output = graph.ending().and_then(|step| step.operation().ok());
     let is_answer = output.is_some_and(|operation| operation.role == Role::Answer);
     let answer = expected.data.column("answer").map(|answer| answer.dtype());
@@ -258,9 +274,13 @@ pub fn survivor(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Option<Mu
         }
         false => TOLERANCE,
     };
-    mutations(graph, start, rng).into_iter().find(|mutation| {
+    let mut all = mutations_of(graph, &frames, rng).into_iter();
+    all.find(|mutation| {
+        // The steps before the changed one give what they gave.
+        let before = &frames[mutation.first];
+        let result = mutation.graph.evaluate_from(mutation.first, before);
         // A mutant that cannot run is noticed.
-        mutation.graph.evaluate(start).is_ok_and(|result| {
+        result.is_ok_and(|result| {
             if expected.medium() != Medium::Table {
                 return expected.content.resembles(&result.content);
             }
@@ -275,4 +295,49 @@ pub fn survivor(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Option<Mu
             alike.same(&expected.data, &result.data)
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use polars::prelude::{Column, DataFrame};
+
+    use super::*;
+    use crate::alike::same;
+    use crate::argument::Arguments;
+
+    #[test]
+    fn a_changed_graph_gives_the_same_from_its_changed_step_on() {
+        let columns = vec![
+            Column::new("a".into(), vec![4.0, 1.0, 3.5, 2.0, 6.0, 5.0, 7.5]),
+            Column::new("b".into(), vec![1.0, 7.0, 2.0, 6.5, 3.0, 5.0, 4.0]),
+        ];
+        let start = Frame::new(DataFrame::new(7, columns).unwrap());
+        let step = |operation: &str, name: &str, argument: Argument| Step {
+            operation: operation.to_owned(),
+            arguments: Arguments::new([(name, argument)]),
+        };
+        let column = || Argument::Column("a".to_owned());
+        let graph = Graph(vec![
+            step("sort_ascending", "column", column()),
+            step("filter_head", "count", Argument::Count(5)),
+            step("answer_mean", "column", column()),
+        ]);
+        let frames = frames(&graph, &start);
+        assert_eq!(frames.len(), 4);
+        let changed = mutations(&graph, &start, &mut ChaCha8Rng::seed_from_u64(1));
+        for at in 0..3 {
+            assert!(changed.iter().any(|mutation| mutation.first == at), "{at}");
+        }
+        for Mutation {
+            what,
+            graph: other,
+            first,
+        } in changed
+        {
+            assert_eq!(other.0[..first], graph.0[..first], "{what}");
+            let whole = other.evaluate(&start).unwrap();
+            let rest = other.evaluate_from(first, &frames[first]).unwrap();
+            assert!(same(&whole.data, &rest.data, true), "{what}");
+        }
+    }
 }

@@ -10,10 +10,8 @@ use crate::argument::python_string;
 use crate::inputs;
 use crate::reading;
 
-/// Lines or rows of a file that are shown, unless its header begins further below.
-const ROWS: u32 = 5;
-/// Rows of data that are shown below a header.
-const DATA_ROWS: u32 = 2;
+/// Lines or rows of each file that are shown: the same number for all, since the row of the header is not known before.
+pub(crate) const ROWS: usize = 8;
 
 /// What is searched in the whole file, since its beginning may lack it, as patterns of Python and of Rust: words from a
 /// character beyond ASCII or a byte that is no UTF-8 on, numbers with a sign between thousands, and dates whose day cannot
@@ -75,17 +73,19 @@ pub(crate) fn cell(files: &[&TaskFile]) -> Option<String> {
 }
 
 /// The statements for files of one sort, of which `open` opens one and `lines` shows it.
-fn part(files: &[&TaskFile], open: &str, lines: fn(u32) -> Vec<String>) -> Option<String> {
-    let rows = files.iter().map(|file| rows(file)).max()?;
+fn part(files: &[&TaskFile], open: &str, lines: fn() -> Vec<String>) -> Option<String> {
+    if files.is_empty() {
+        return None;
+    }
     let paths: Vec<String> = files
         .iter()
         .map(|file| python_string(&inputs::path(file)))
         .collect();
     if let [path] = paths.as_slice() {
         let open = format!("raw = {}", open.replace("path", path));
-        return Some([vec![open], lines(rows)].concat().join("\n"));
+        return Some([vec![open], lines()].concat().join("\n"));
     }
-    let shown = format!("raw = {open}\nprint(path)\n{}", lines(rows).join("\n"));
+    let shown = format!("raw = {open}\nprint(path)\n{}", lines().join("\n"));
     let looped: Vec<String> = shown.lines().map(|line| format!("    {line}")).collect();
     Some(format!(
         "for path in [{}]:\n{}",
@@ -94,35 +94,26 @@ fn part(files: &[&TaskFile], open: &str, lines: fn(u32) -> Vec<String>) -> Optio
     ))
 }
 
-/// Rows of a file that have to be shown.
-fn rows(file: &TaskFile) -> u32 {
-    let read = file.format.as_ref().map(|format| &format.read);
-    let top = read.map_or(1, |read| {
-        read.skip_rows + if read.names.is_empty() { 1 } else { 2 }
-    });
-    ROWS.max(top + DATA_ROWS)
-}
-
 /// Shows the first lines of a text, with bytes that are no UTF-8 as `\xfc`.
-fn text_lines(rows: u32) -> Vec<String> {
+fn text_lines() -> Vec<String> {
     vec![
         r#"encoding = "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8""#.to_owned(),
         r#"text = raw.decode(encoding, "backslashreplace")"#.to_owned(),
         r#"print(encoding, len(text), "characters")"#.to_owned(),
-        format!("for line in text.splitlines()[:{rows}]:"),
+        format!("for line in text.splitlines()[:{ROWS}]:"),
         "    print(repr(line[:600]))".to_owned(),
         signs(&SIGNS, ""),
     ]
 }
 
 /// Shows the first rows of each sheet of a workbook, with some of its merged cells.
-fn book_lines(rows: u32) -> Vec<String> {
+fn book_lines() -> Vec<String> {
     vec![
         "for sheet in raw:".to_owned(),
         "    merged = sorted(str(cells) for cells in sheet.merged_cells.ranges)".to_owned(),
         "    print(sheet.title, sheet.dimensions, \"merged:\", merged[:4])".to_owned(),
         "    rows = list(sheet.iter_rows(values_only=True))".to_owned(),
-        format!("    for row in rows[:{rows}]:"),
+        format!("    for row in rows[:{ROWS}]:"),
         "        print(row)".to_owned(),
         "    text = str(rows)".to_owned(),
         signs(&SIGNS[1..], "    "),

@@ -42,13 +42,8 @@ pub(crate) fn is_usual(encoding: &str) -> bool {
 
 /// The options of `pd.read_csv` after the path, each with a comma before it.
 fn csv_options(file: &TableFile<'_>, quoted: Quote) -> String {
-    let (read, mut options) = (file.read, String::new());
-    if let Some(delimiter) = file.delimiter.filter(|delimiter| *delimiter != ',') {
-        options += &format!(", sep={}", quoted(&delimiter.to_string()));
-    }
-    if let Some(encoding) = file.encoding.filter(|encoding| !is_usual(encoding)) {
-        options += &format!(", encoding={}", quoted(encoding));
-    }
+    let (read, source) = (file.read, csv_source(file, quoted));
+    let mut options = source.clone();
     if !read.decimal_comma.is_empty() {
         options += ", decimal=','";
     }
@@ -64,7 +59,19 @@ fn csv_options(file: &TableFile<'_>, quoted: Quote) -> String {
     }
     // Otherwise points between thousands are removed from dates, too.
     options += &text_columns(read, quoted);
-    options + &header_options(read, quoted)
+    options + &header_options(file, "pd.read_csv", &source, quoted)
+}
+
+/// The options that say how a text is divided into fields.
+fn csv_source(file: &TableFile<'_>, quoted: Quote) -> String {
+    let mut options = String::new();
+    if let Some(delimiter) = file.delimiter.filter(|delimiter| *delimiter != ',') {
+        options += &format!(", sep={}", quoted(&delimiter.to_string()));
+    }
+    if let Some(encoding) = file.encoding.filter(|encoding| !is_usual(encoding)) {
+        options += &format!(", encoding={}", quoted(encoding));
+    }
+    options
 }
 
 /// Columns that are converted from text, as an option.
@@ -78,28 +85,45 @@ fn text_columns(read: &ReadOptions, quoted: Quote) -> String {
     }
 }
 
-/// The options that say where the header is, and what its two rows are together.
-fn header_options(read: &ReadOptions, quoted: Quote) -> String {
-    let mut options = String::new();
-    let header = if read.names.is_empty() { 0 } else { 2 };
-    if header > 0 {
-        let names: Vec<String> = read.names.iter().map(|name| quoted(name)).collect();
-        options += &format!(", header=None, names=[{}]", names.join(", "));
+/// The options that say where the header is, and what its two rows are together. `reader` is the function that reads the
+/// file, and `source` the options that it needs to find the cells.
+fn header_options(file: &TableFile<'_>, reader: &str, source: &str, quoted: Quote) -> String {
+    let read = file.read;
+    if read.names.is_empty() {
+        return skip_option(read.skip_rows);
     }
-    if read.skip_rows + header > 0 {
-        options += &format!(", skiprows={}", read.skip_rows + header);
+    let names = match read.joined_header {
+        true => format!(
+            "{reader}({}{source}, header=None{}, nrows=2, dtype=str).T\
+             .pipe(lambda t: (t[0].ffill() + ' ' + t[1].fillna('')).str.strip().tolist())",
+            file.path,
+            skip_option(read.skip_rows)
+        ),
+        false => {
+            let names: Vec<String> = read.names.iter().map(|name| quoted(name)).collect();
+            format!("[{}]", names.join(", "))
+        }
+    };
+    let skipped = skip_option(read.skip_rows + 2);
+    format!(", header=None, names={names}{skipped}")
+}
+
+/// The option that leaves out so many rows at the top.
+fn skip_option(rows: u32) -> String {
+    match rows {
+        0 => String::new(),
+        rows => format!(", skiprows={rows}"),
     }
-    options
 }
 
 /// The options of `pd.read_excel` after the path.
 fn excel_options(file: &TableFile<'_>, quoted: Quote) -> String {
-    let (read, mut options) = (file.read, String::new());
-    if let Some(sheet) = file.sheet {
-        options += &format!(", sheet_name={}", quoted(sheet));
-    }
-    options += &text_columns(read, quoted);
-    options + &header_options(read, quoted)
+    let source = match file.sheet {
+        Some(sheet) => format!(", sheet_name={}", quoted(sheet)),
+        None => String::new(),
+    };
+    let header = header_options(file, "pd.read_excel", &source, quoted);
+    format!("{source}{}{header}", text_columns(file.read, quoted))
 }
 
 /// What turns the columns that were read into those of the profile; empty if nothing has to be done.

@@ -91,16 +91,76 @@ const FOREIGN: [&str; 20] = [
     "Область",
     "Цена",
 ];
+/// Number of ways to write a column's name.
+const FORMS: i32 = 12;
+/// The one of them that is foreign.
+const FOREIGN_FORM: i32 = 8;
 const SYLLABLES: [&str; 28] = [
     "ba", "ce", "di", "fo", "gu", "ha", "jo", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo",
     "wu", "xa", "ye", "zi", "bran", "del", "fin", "gor", "lun", "mer", "tas", "vik",
 ];
 
+/// How names are invented.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Naming {
+    /// Share of the names in other languages and scripts; absent: a twelfth of columns and files, a fifth of categories.
+    pub foreign: Option<f64>,
+}
+
+impl Naming {
+    /// A name in one of the ways in which people name columns.
+    pub(crate) fn column(self, rng: &mut ChaCha8Rng) -> String {
+        match self.is_foreign(rng) {
+            None => column_name(rng),
+            Some(true) => foreign_column(rng),
+            Some(false) => {
+                let (a, b) = (noun(rng), noun(rng));
+                let form = rng.random_range(0..FORMS - 1);
+                column_of(form + i32::from(form >= FOREIGN_FORM), (&a, &b), rng)
+            }
+        }
+    }
+
+    /// A name of a category.
+    pub(crate) fn category(self, rng: &mut ChaCha8Rng) -> String {
+        match self.is_foreign(rng) {
+            None => category_name(rng),
+            Some(true) => foreign_category(rng),
+            Some(false) => match rng.random_range(0..4) {
+                0 => numbered_category(rng),
+                1 => format!("{} {}", word(rng), word(rng)),
+                _ => word(rng),
+            },
+        }
+    }
+
+    /// A file name without its extension.
+    pub(crate) fn file_stem(self, rng: &mut ChaCha8Rng) -> String {
+        let name = self.column(rng);
+        match rng.random_range(0..4) {
+            0 => format!("{name}_{}", rng.random_range(1..2030)),
+            1 => format!("{}_{name}", word(rng)),
+            2 => format!("{name} {}", word(rng)),
+            _ => name,
+        }
+        .replace(['/', '%'], "-")
+    }
+
+    fn is_foreign(self, rng: &mut ChaCha8Rng) -> Option<bool> {
+        self.foreign
+            .map(|share| rng.random_bool(share.clamp(0.0, 1.0)))
+    }
+}
+
 /// The table with other names and values; `None` if it has too few columns that can be used.
 ///
 /// # Errors
 /// polars refuses an operation.
-pub(crate) fn renamed(frame: &Frame, rng: &mut ChaCha8Rng) -> PolarsResult<Option<Frame>> {
+pub(crate) fn renamed(
+    frame: &Frame,
+    naming: Naming,
+    rng: &mut ChaCha8Rng,
+) -> PolarsResult<Option<Frame>> {
     let mut taken = HashSet::new();
     let mut columns = Vec::new();
     for column in frame.data.columns() {
@@ -110,11 +170,11 @@ pub(crate) fn renamed(frame: &Frame, rng: &mut ChaCha8Rng) -> PolarsResult<Optio
         if columns.len() == MAX_COLUMNS {
             break;
         }
-        let name = unused(&mut taken, rng, column_name);
+        let name = unused(&mut taken, rng, |rng| naming.column(rng));
         let column = column.head(Some(MAX_ROWS));
         let column = match class {
             Class::Number => numbers(&column, rng)?,
-            Class::Text => texts(&column, rng)?,
+            Class::Text => texts(&column, naming, rng)?,
             Class::Date => days(&column, rng)?,
             Class::Boolean => column,
         };
@@ -133,6 +193,7 @@ pub(crate) fn renamed_with_keys(
     frame: &Frame,
     keys: &[&str],
     others: usize,
+    naming: Naming,
     rng: &mut ChaCha8Rng,
 ) -> Option<(Frame, Vec<String>)> {
     let of_key = |key: &&str| frame.data.column(key).ok().cloned();
@@ -141,7 +202,7 @@ pub(crate) fn renamed_with_keys(
     let rest = rest.filter(|column| !keys.contains(&column.name().as_str()));
     let columns: Vec<Column> = kept.iter().chain(rest.take(others)).cloned().collect();
     let ordered = Frame::new(DataFrame::new(frame.height(), columns).ok()?);
-    let found = renamed(&ordered, rng).ok()??;
+    let found = renamed(&ordered, naming, rng).ok()??;
     let mut columns = found.data.columns().to_vec();
     let mut names = Vec::with_capacity(keys.len());
     for (column, kept) in columns.iter_mut().zip(&kept) {
@@ -153,23 +214,11 @@ pub(crate) fn renamed_with_keys(
     Some((Frame::new(data), names))
 }
 
-/// A file name without its extension.
-pub(crate) fn file_stem(rng: &mut ChaCha8Rng) -> String {
-    let name = column_name(rng);
-    match rng.random_range(0..4) {
-        0 => format!("{name}_{}", rng.random_range(1..2030)),
-        1 => format!("{}_{name}", word(rng)),
-        2 => format!("{name} {}", word(rng)),
-        _ => name,
-    }
-    .replace(['/', '%'], "-")
-}
-
 /// A name that was not given yet; cases are not told apart.
 pub(crate) fn unused(
     taken: &mut HashSet<String>,
     rng: &mut ChaCha8Rng,
-    draw: fn(&mut ChaCha8Rng) -> String,
+    draw: impl Fn(&mut ChaCha8Rng) -> String,
 ) -> String {
     loop {
         let name = draw(rng);
@@ -186,36 +235,58 @@ pub(crate) fn word(rng: &mut ChaCha8Rng) -> String {
         .collect()
 }
 
-/// A name in one of the ways in which people name columns.
-pub(crate) fn column_name(rng: &mut ChaCha8Rng) -> String {
-    let noun = |rng: &mut ChaCha8Rng| match rng.random_bool(0.5) {
+fn noun(rng: &mut ChaCha8Rng) -> String {
+    match rng.random_bool(0.5) {
         true => NOUNS
             .choose(rng)
             .map_or_else(String::new, |noun| (*noun).to_owned()),
         false => word(rng),
-    };
+    }
+}
+
+pub(crate) fn column_name(rng: &mut ChaCha8Rng) -> String {
     let (a, b) = (noun(rng), noun(rng));
+    let form = rng.random_range(0..FORMS);
+    column_of(form, (&a, &b), rng)
+}
+
+/// A name of two words in one of [`FORMS`] ways.
+fn column_of(form: i32, (a, b): (&str, &str), rng: &mut ChaCha8Rng) -> String {
     let capital = |text: &str| {
         let mut letters = text.chars();
         letters
             .next()
             .map_or_else(String::new, |c| c.to_uppercase().chain(letters).collect())
     };
-    match rng.random_range(0..12) {
+    match form {
         0 | 1 => format!("{a}_{b}"),
-        2 => format!("{} {}", capital(&a), capital(&b)),
-        3 => format!("{a}{}", capital(&b)),
+        2 => format!("{} {}", capital(a), capital(b)),
+        3 => format!("{a}{}", capital(b)),
         4 => format!("{a} ({b})"),
         5 => format!("{a}.{b}"),
         6 => format!("{}{}", a.to_uppercase(), rng.random_range(1..99)),
         7 => format!("{a}-{b}"),
-        8 => FOREIGN.choose(rng).map_or_else(String::new, |name| {
-            format!("{name}_{}", rng.random_range(1..9))
-        }),
+        FOREIGN_FORM => foreign_column(rng),
         9 => format!("{a} {b} {}", word(rng)),
-        10 => capital(&a),
+        10 => capital(a),
         _ => format!("{a}_{}", word(rng)),
     }
+}
+
+fn foreign_column(rng: &mut ChaCha8Rng) -> String {
+    FOREIGN.choose(rng).map_or_else(String::new, |name| {
+        format!("{name}_{}", rng.random_range(1..9))
+    })
+}
+
+fn foreign_category(rng: &mut ChaCha8Rng) -> String {
+    FOREIGN.choose(rng).map_or_else(String::new, |name| {
+        format!("{name} {}", rng.random_range(1..99))
+    })
+}
+
+fn numbered_category(rng: &mut ChaCha8Rng) -> String {
+    format!("{}-{}", word(rng).to_uppercase(), rng.random_range(1..999))
 }
 
 /// Numbers on another scale, with as many decimals as before.
@@ -240,7 +311,7 @@ fn numbers(column: &Column, rng: &mut ChaCha8Rng) -> PolarsResult<Column> {
 }
 
 /// Categories under other names, each value always the same; other texts stay.
-fn texts(column: &Column, rng: &mut ChaCha8Rng) -> PolarsResult<Column> {
+fn texts(column: &Column, naming: Naming, rng: &mut ChaCha8Rng) -> PolarsResult<Column> {
     if column.n_unique()? > MAX_CATEGORIES {
         return Ok(column.clone());
     }
@@ -250,7 +321,10 @@ fn texts(column: &Column, rng: &mut ChaCha8Rng) -> PolarsResult<Column> {
     let mut taken = HashSet::new();
     let names: HashMap<&str, String> = values
         .into_iter()
-        .map(|value| (value, unused(&mut taken, rng, category_name)))
+        .map(|value| {
+            let name = unused(&mut taken, rng, |rng| naming.category(rng));
+            (value, name)
+        })
         .collect();
     let renamed = column
         .str()?
@@ -264,10 +338,8 @@ fn texts(column: &Column, rng: &mut ChaCha8Rng) -> PolarsResult<Column> {
 
 pub(crate) fn category_name(rng: &mut ChaCha8Rng) -> String {
     match rng.random_range(0..5) {
-        0 => format!("{}-{}", word(rng).to_uppercase(), rng.random_range(1..999)),
-        1 => FOREIGN.choose(rng).map_or_else(String::new, |name| {
-            format!("{name} {}", rng.random_range(1..99))
-        }),
+        0 => numbered_category(rng),
+        1 => foreign_category(rng),
         2 => format!("{} {}", word(rng), word(rng)),
         _ => word(rng),
     }
@@ -341,5 +413,29 @@ pub(crate) fn json(data: &DataFrame, lines: bool) -> String {
     match lines {
         false => serde_json::Value::Array(records.collect()).to_string(),
         true => records.map(|record| record.to_string() + "\n").collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    #[test]
+    fn the_share_of_foreign_names_is_as_asked() {
+        let is_foreign = |name: &String| FOREIGN.iter().any(|foreign| name.starts_with(foreign));
+        let count = |foreign: Option<f64>, draw: fn(Naming, &mut ChaCha8Rng) -> String| {
+            let mut rng = ChaCha8Rng::seed_from_u64(1);
+            let names = (0..1000).map(|_| draw(Naming { foreign }, &mut rng));
+            names.filter(is_foreign).count()
+        };
+        for draw in [Naming::column, Naming::category] {
+            assert_eq!(count(Some(0.0), draw), 0);
+            assert_eq!(count(Some(1.0), draw), 1000);
+            assert!((10..60).contains(&count(Some(0.03), draw)));
+        }
+        assert!((50..120).contains(&count(None, Naming::column)));
+        assert!((150..250).contains(&count(None, Naming::category)));
     }
 }

@@ -37,15 +37,22 @@ pub(crate) fn decides(graph: &Graph, start: &Frame, result: &Frame) -> bool {
         return false;
     }
     let mut exact = exact_numbers(graph, start);
-    let mut changes = [Change::Up, Change::Down, Change::Round].into_iter();
-    changes.any(|change| {
-        let trial = Trial {
+    for change in [Change::Up, Change::Down, Change::Round] {
+        let mut trial = Trial {
             change,
             exact: &mut exact,
+            has_changed: false,
         };
         let changed = trial.evaluate(graph, start);
-        changed.is_none_or(|changed| !is_same(graph, result, &changed))
-    })
+        if changed.is_none_or(|changed| !is_same(graph, result, &changed)) {
+            return true;
+        }
+        if !trial.has_changed {
+            // No number is computed before the end, so the other changes have nothing to change either.
+            return false;
+        }
+    }
+    false
 }
 
 /// The bits of numbers that are not computed: those of the files and of the query.
@@ -107,12 +114,14 @@ struct Trial<'a> {
     change: Change,
     /// The bits of numbers that are not computed.
     exact: &'a mut PlHashSet<u64>,
+    /// Whether a number was changed so far.
+    has_changed: bool,
 }
 
 impl Trial<'_> {
     /// What a graph gives with changed numbers; `None` if a step fails, or if the numbers that it computes and compares
     /// cannot be told apart.
-    fn evaluate(self, graph: &Graph, start: &Frame) -> Option<Frame> {
+    fn evaluate(&mut self, graph: &Graph, start: &Frame) -> Option<Frame> {
         let mut frame = start.clone();
         for step in &graph.0 {
             let operation = step.operation().ok()?;
@@ -132,7 +141,7 @@ impl Trial<'_> {
     }
 
     /// Whether a step gives another result when all floats of its columns are changed.
-    fn decides_step(&self, step: &Step, frame: &Frame) -> bool {
+    fn decides_step(&mut self, step: &Step, frame: &Frame) -> bool {
         let columns = frame.data.columns().iter();
         let columns = columns.filter(|column| is_argument(step, column));
         let frame = with_columns(frame, columns.cloned().collect());
@@ -144,12 +153,17 @@ impl Trial<'_> {
     }
 
     /// The table with its computed floats changed, or with all of its floats. A column of whole numbers stays as it is.
-    fn changed(&self, frame: &Frame, all: bool) -> Frame {
-        let columns = frame.data.columns().iter().enumerate();
-        let columns = columns.map(|(at, column)| {
-            let changed = self.changed_column(column, at as u64, all);
-            changed.unwrap_or_else(|| column.clone())
-        });
+    fn changed(&mut self, frame: &Frame, all: bool) -> Frame {
+        let columns = frame.data.columns();
+        let numbered = columns.iter().enumerate();
+        let changed = numbered.map(|(at, column)| self.changed_column(column, at as u64, all));
+        let changed: Vec<Option<Column>> = changed.collect();
+        if changed.iter().all(Option::is_none) {
+            return frame.clone();
+        }
+        self.has_changed = true;
+        let columns = changed.into_iter().zip(columns);
+        let columns = columns.map(|(changed, column)| changed.unwrap_or_else(|| column.clone()));
         with_columns(frame, columns.collect())
     }
 

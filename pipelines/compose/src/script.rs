@@ -7,8 +7,9 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::argument::{Notation, fill};
-use crate::code::{Idiom, Job, Solution, Style, solution};
+use crate::code::{self, Idiom, Job, Solution, Style, StyleChoice, solution};
 use crate::content::Medium;
+use crate::file_typo::{self, FileTypo};
 use crate::graph::{Graph, GraphError, Step};
 use crate::misread::Misreading;
 use crate::plan::{Plan, PlanError};
@@ -53,6 +54,8 @@ pub enum ScriptError {
 /// What a cell of a script is for, mistakes aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
+    /// Shows which files there are.
+    Folder,
     /// Shows files as they are written.
     Raw,
     /// Loads the files.
@@ -70,9 +73,13 @@ pub struct Script<'a> {
     style: Style,
     /// The files that are shown as they are written.
     shown: Vec<&'a TaskFile>,
+    /// The file whose name the task misspells.
+    typo: Option<FileTypo>,
     solution: Solution,
     fault: Option<Fault>,
     slip: Option<Slip>,
+    /// Whether the cell that loads the files also does the steps.
+    one_cell: bool,
     rng: ChaCha8Rng,
 }
 
@@ -82,18 +89,18 @@ impl<'a> Script<'a> {
     /// # Errors
     /// [`ScriptError`] for a task that was not composed, or not by this version.
     pub fn new(task: &'a Task, sample: u32, fault: Option<Fault>) -> Result<Self, ScriptError> {
-        Self::in_idioms(task, sample, fault, &Idiom::ALL)
+        Self::in_style(task, sample, fault, StyleChoice::varied(&Idiom::ALL))
     }
 
-    /// The script of a sample in one of these idioms, or with pandas if the task has none of them.
+    /// The script of a sample in an allowed style, or with pandas if the task has none of the allowed idioms.
     ///
     /// # Errors
     /// As [`Script::new`].
-    pub fn in_idioms(
+    pub fn in_style(
         task: &'a Task,
         sample: u32,
         fault: Option<Fault>,
-        idioms: &[Idiom],
+        choice: StyleChoice<'_>,
     ) -> Result<Self, ScriptError> {
         let mut graph = Plan::of(task)?.graph;
         if let Some(Fault::LeftOut(at)) = fault
@@ -101,7 +108,7 @@ impl<'a> Script<'a> {
         {
             graph.0.remove(at);
         }
-        Self::of_graph(task, graph, sample, fault, idioms)
+        Self::of_graph(task, graph, sample, fault, choice)
     }
 
     /// The script that solves another graph than the task's, as one who misunderstood it would.
@@ -115,7 +122,7 @@ impl<'a> Script<'a> {
             graph,
             0,
             Some(Fault::LeftOut(usize::MAX)),
-            &Idiom::ALL,
+            StyleChoice::varied(&Idiom::ALL),
         )
     }
 
@@ -126,8 +133,11 @@ impl<'a> Script<'a> {
     pub fn misread(task: &'a Task, misreading: Option<&Misreading>) -> Result<Self, ScriptError> {
         let fault = misreading.map(|_| Fault::LeftOut(usize::MAX));
         let graph = Plan::of(task)?.graph;
-        let mut script = Self::of_graph(task, graph, 0, fault, &[Idiom::Pandas])?;
+        let choice = StyleChoice::varied(&[Idiom::Pandas]);
+        let mut script = Self::of_graph(task, graph, 0, fault, choice)?;
         script.solution.raw = None;
+        script.solution.folder = None;
+        script.typo = None;
         if let Some(Misreading { right, wrong, .. }) = misreading {
             script.solution.look = script.solution.look.replace(right, wrong);
         }
@@ -139,7 +149,7 @@ impl<'a> Script<'a> {
         graph: Graph,
         sample: u32,
         fault: Option<Fault>,
-        idioms: &[Idiom],
+        choice: StyleChoice<'_>,
     ) -> Result<Self, ScriptError> {
         let plan = Plan {
             graph,
@@ -148,18 +158,22 @@ impl<'a> Script<'a> {
         let mut rng =
             ChaCha8Rng::seed_from_u64(Digest::of_json(&(&task.id, sample, "style")).seed());
         let job = job(task, &plan);
-        let style = Style::draw(&job, idioms, &mut rng)?;
+        let style = Style::draw(&job, choice, &mut rng)?;
         let mut solution = solution(&job, &style, &mut rng)?;
-        let shown = shown(task, sample);
+        let shown = shown(task, sample, choice.is_uniform);
         solution.raw = raw_look::cell(&shown);
+        let typo = FileTypo::of(task);
+        solution.folder = typo.as_ref().map(|_| file_typo::LOOK.to_owned());
         Ok(Self {
             task,
             plan,
             style,
             shown,
+            typo,
             solution,
             fault,
             slip: None,
+            one_cell: false,
             rng,
         })
     }
@@ -175,6 +189,20 @@ impl<'a> Script<'a> {
         self
     }
 
+    /// The script that loads the files and does all steps in one cell, for one who has seen the files. A program is still
+    /// written in a cell of its own.
+    #[must_use]
+    pub fn in_one_cell(mut self) -> Self {
+        if job(self.task, &self.plan).is_program() {
+            return self;
+        }
+        self.solution.look = code::in_one_cell(&self.solution);
+        self.solution.work.clear();
+        self.solution.bounds.clear();
+        self.one_cell = true;
+        self
+    }
+
     /// The mistake that it makes first.
     pub fn slip(&self) -> Option<&Slip> {
         self.slip.as_ref()
@@ -182,16 +210,18 @@ impl<'a> Script<'a> {
 
     /// What the cells are for, in order.
     fn parts(&self) -> Vec<Part> {
+        let folder = self.solution.folder.as_ref().map(|_| Part::Folder);
         let raw = self.solution.raw.as_ref().map(|_| Part::Raw);
         let work = (0..self.solution.work.len()).map(Part::Work);
         let check = self.solution.check.as_ref().map(|_| Part::Check);
-        let first = raw.into_iter().chain([Part::Load]);
+        let first = folder.into_iter().chain(raw).chain([Part::Load]);
         first.chain(work).chain(check).collect()
     }
 
     /// The cells, in order; one with a mistake is followed by its repair.
     pub fn cells(&self) -> Vec<&str> {
         let code = |part: Part| match part {
+            Part::Folder => self.solution.folder.as_deref(),
             Part::Raw => self.solution.raw.as_deref(),
             Part::Load => Some(self.solution.look.as_str()),
             Part::Work(at) => self.solution.work.get(at).map(String::as_str),
@@ -230,12 +260,28 @@ impl<'a> Script<'a> {
     }
 
     fn thought(&self, at: usize) -> Result<String, ScriptError> {
+        let thought = self.thought_of_cell(at)?;
+        let Some(typo) = self.typo.as_ref().filter(|_| at == 1) else {
+            return Ok(thought);
+        };
+        let finding = typo.finding(self.task.language);
+        Ok(match self.task.language {
+            Language::En => format!("{finding} {thought}"),
+            Language::Zh => finding + &thought,
+        })
+    }
+
+    fn thought_of_cell(&self, at: usize) -> Result<String, ScriptError> {
         let en = self.task.language == Language::En;
         match &self.slip {
             Some(slip) if at == slip.at + 1 => Ok(if en { &slip.en } else { &slip.zh }.clone()),
             Some(slip) if at > slip.at => self.plain_thought(at - 1),
             // It loads the files although it has not seen them.
-            Some(slip) if slip.kind == SlipKind::ReadOptions && slip.at == 0 && at == 0 => {
+            Some(slip)
+                if slip.kind == SlipKind::ReadOptions
+                    && at == slip.at
+                    && at < self.solution.loads_at() =>
+            {
                 Ok(self.opening())
             }
             _ => self.plain_thought(at),
@@ -246,7 +292,12 @@ impl<'a> Script<'a> {
     fn plain_thought(&self, at: usize) -> Result<String, ScriptError> {
         let en = self.task.language == Language::En;
         Ok(match self.parts().get(at) {
+            Some(Part::Folder) => self
+                .typo
+                .as_ref()
+                .map_or_else(String::new, |typo| typo.purpose(self.task.language)),
             Some(Part::Raw) => raw_look::purpose(&self.shown, self.task.language),
+            Some(Part::Load) if self.one_cell => self.all_steps()?,
             Some(Part::Load) if !self.shown.is_empty() => {
                 raw_look::findings(&self.shown, self.task.language)
             }
@@ -267,13 +318,7 @@ impl<'a> Script<'a> {
     fn opening(&self) -> String {
         let mut rng = self.rng.clone();
         let en = self.task.language == Language::En;
-        let names: Vec<&str> = self
-            .task
-            .files
-            .iter()
-            .map(|file| file.name.as_str())
-            .collect();
-        let name = names.join(if en { " and " } else { "、" });
+        let name = self.file_names();
         let table = job(self.task, &self.plan).medium() == Medium::Table;
         let said: [&str; 3] = match en {
             true if !table => [
@@ -297,21 +342,55 @@ impl<'a> Script<'a> {
                 "读取 $name 并检查列名和类型。",
             ],
         };
-        said.choose(&mut rng)
-            .map_or("", |text| *text)
-            .replace("$name", &name)
+        let said = match self.style.is_uniform {
+            true => said.first(),
+            false => said.choose(&mut rng),
+        };
+        said.map_or("", |text| *text).replace("$name", &name)
+    }
+
+    /// The names of the task's files in a sentence.
+    fn file_names(&self) -> String {
+        let files = self.task.files.iter();
+        let names: Vec<&str> = files.map(|file| file.name.as_str()).collect();
+        names.join(match self.task.language {
+            Language::En => " and ",
+            Language::Zh => "、",
+        })
+    }
+
+    /// What the expert thinks before the cell that loads the files and does all steps.
+    fn all_steps(&self) -> Result<String, ScriptError> {
+        let (names, steps) = (self.file_names(), self.clauses(&self.plan.graph.0)?);
+        let does = match self.task.language {
+            Language::En => {
+                format!("I load {names} and do all steps in one cell: I {steps}.")
+            }
+            Language::Zh => format!("读取 {names}，在一个单元里完成所有步骤：{steps}。"),
+        };
+        if self.shown.is_empty() {
+            return Ok(does);
+        }
+        let findings = raw_look::findings(&self.shown, self.task.language);
+        Ok(match self.task.language {
+            Language::En => format!("{findings} {does}"),
+            Language::Zh => findings + &does,
+        })
+    }
+
+    /// What these steps do, in a sentence.
+    fn clauses(&self, steps: &[Step]) -> Result<String, ScriptError> {
+        let en = self.task.language == Language::En;
+        let clauses = steps.iter().map(|step| self.clause(step, en));
+        let clauses: Vec<String> = clauses.collect::<Result<_, _>>()?;
+        Ok(clauses.join(if en { ", then " } else { "，再" }))
     }
 
     /// What the steps of one cell do.
     fn explained(&self, cell: usize) -> Result<String, ScriptError> {
         let en = self.task.language == Language::En;
-        let steps = self.steps_of(cell);
-        let mut clauses = Vec::new();
-        for step in steps {
-            clauses.push(self.clause(step, en)?);
-        }
+        let joined = self.clauses(self.steps_of(cell))?;
         let table = job(self.task, &self.plan).medium() == Medium::Table;
-        let joined = clauses.join(if en { ", then " } else { "，再" });
         Ok(match (en, cell) {
             (true, 0) if !table => format!("The file is as described. Now I {joined}."),
             (true, 0) => format!("The columns are as the task says. Now I {joined}."),
@@ -346,7 +425,7 @@ impl<'a> Script<'a> {
         ))
     }
 
-    /// The final answer, with the value that the last work cell showed.
+    /// The final answer, with the value as the last work cell showed it.
     fn answer(&self, observations: &[&str]) -> Result<String, ScriptError> {
         let en = self.task.language == Language::En;
         let Some(marker) = &self.plan.marker else {
@@ -365,10 +444,6 @@ impl<'a> Script<'a> {
             .flat_map(|text| text.lines().rev());
         let mut answers = lines.filter_map(|line| line.strip_prefix("answer:"));
         let value = answers.next().ok_or(ScriptError::NoAnswer)?.trim();
-        let value = match self.plan.decimals {
-            Some(decimals) => rounded(value, decimals),
-            None => value.to_owned(),
-        };
         Ok(match en {
             true => format!("I followed the steps on the data as loaded.\n{marker}: {value}"),
             false => format!("已按步骤完成计算。\n{marker}: {value}"),
@@ -384,20 +459,11 @@ impl<'a> Script<'a> {
     }
 }
 
-/// One number, or several with commas between them, with so many decimals.
-fn rounded(value: &str, decimals: u8) -> String {
-    let rounded = |text: &str| match text.parse::<f64>() {
-        Ok(number) => format!("{number:.*}", usize::from(decimals)),
-        Err(_) => text.to_owned(),
-    };
-    let numbers: Vec<String> = value.split(", ").map(rounded).collect();
-    numbers.join(", ")
-}
-
-/// The files of a task that a sample looks at before it reads them.
-fn shown(task: &Task, sample: u32) -> Vec<&TaskFile> {
+/// The files of a task that a sample looks at before it reads them: always all whose notation is open, or in a share of the
+/// samples only.
+fn shown(task: &Task, sample: u32, always: bool) -> Vec<&TaskFile> {
     let drawn = Digest::of_json(&(&task.id, sample, "raw look"));
-    let anyway = drawn.fraction() < LOOKS_ANYWAY;
+    let anyway = always || drawn.fraction() < LOOKS_ANYWAY;
     let is_shown =
         |file: &&TaskFile| raw_look::is_needed(file) || anyway && raw_look::is_worthwhile(file);
     task.files.iter().filter(is_shown).collect()

@@ -108,7 +108,7 @@ fn read_options(job: &Job<'_>, style: &Style, solution: &Solution) -> Option<Sli
         // Who looks at the file as it is written does not make this mistake afterwards.
         Some(raw) => Slip {
             kind: SlipKind::ReadOptions,
-            at: 0,
+            at: solution.raw_at(),
             wrong,
             repaired: raw,
             en: format!(

@@ -1,6 +1,8 @@
 //! Composes graphs over a table with every kind of column.
 
+mod file_typos;
 mod first_look;
+mod idioms;
 mod joined_files;
 mod less_precise;
 mod models;
@@ -20,7 +22,7 @@ use rand_chacha::ChaCha8Rng;
 use super::*;
 use crate::alike::same;
 use crate::argument::{Notation, fill};
-use crate::code::Idiom;
+use crate::code::{Idiom, StyleChoice};
 use crate::draw::Draw;
 use crate::prove::survivor;
 
@@ -215,6 +217,7 @@ fn file(frame: &Frame) -> (SourceFile, Vec<u8>) {
 fn task(seed: u64, renamed: bool) -> Option<Made> {
     let (file, bytes) = file(&table(120));
     let seed = TaskSeed {
+        foreign_names: None,
         seed,
         language: Language::En,
         medium: Medium::Table,
@@ -397,6 +400,7 @@ fn a_task_on_a_picture_expects_a_file_that_only_the_checker_sees() {
     assert_eq!(media_of(&source), [Medium::Picture]);
     let makes = |seed: u64| {
         let seed = TaskSeed {
+            foreign_names: None,
             seed,
             language: Language::En,
             medium: Medium::Picture,
@@ -470,7 +474,7 @@ fn a_renamed_file_has_none_of_the_names_and_derives_from_the_crawled_one() {
 }
 
 #[test]
-fn the_expert_varies_with_the_sample_and_states_what_it_saw() {
+fn the_expert_varies_with_the_sample_and_copies_what_it_saw() {
     let made = (0..40)
         .filter_map(|seed| task(seed, false))
         .find(|made| made.task.outputs.is_empty())
@@ -488,7 +492,7 @@ fn the_expert_varies_with_the_sample_and_states_what_it_saw() {
     let script::Action::Answer(answer) = script.next(&seen).unwrap() else {
         panic!("no answer after all cells");
     };
-    assert!(answer.lines().last().unwrap().contains(": "), "{answer}");
+    assert!(answer.ends_with(": 12.3456789"), "{answer}");
     let blind = vec!["nothing"; script.cells().len()];
     assert!(matches!(
         script.next(&blind),
@@ -503,7 +507,12 @@ fn the_expert_keeps_to_the_idioms_that_are_allowed() {
     for made in tasks {
         for sample in 0..8 {
             let cells = |allowed: &[Idiom]| {
-                let script = script::Script::in_idioms(&made.task, sample, None, allowed);
+                let script = script::Script::in_style(
+                    &made.task,
+                    sample,
+                    None,
+                    StyleChoice::varied(allowed),
+                );
                 script.unwrap().cells().join("\n")
             };
             let idiom = |cells: &str| match cells {
@@ -517,6 +526,59 @@ fn the_expert_keeps_to_the_idioms_that_are_allowed() {
         }
     }
     assert!(idioms.len() > 1, "{idioms:?}");
+}
+
+#[test]
+fn some_varied_solutions_check_their_result() {
+    // Answers and files, each without and with a check.
+    let mut seen = [[0; 2]; 2];
+    for made in (0..40).filter_map(|seed| task(seed, false)) {
+        for sample in 0..6 {
+            let script = script::Script::new(&made.task, sample, None).unwrap();
+            let cells = script.cells();
+            let last = *cells.last().unwrap();
+            let is_file = !last.contains("\"answer:\"");
+            let checks = match is_file {
+                true => last.contains("\nassert os.path.getsize(\"./"),
+                false => [".head(3).to_string(", "[:3]:\n    print(row)"]
+                    .iter()
+                    .any(|shows| last.contains(shows)),
+            };
+            seen[usize::from(is_file)][usize::from(checks)] += 1;
+        }
+    }
+    assert!(
+        seen.as_flattened().iter().all(|count| *count > 0),
+        "{seen:?}"
+    );
+}
+
+/// The cells before the first step show and load the file; only its path and its options differ.
+#[test]
+fn uniform_solutions_have_the_same_frame() {
+    let mut frames = BTreeSet::new();
+    let made = (0..60).filter_map(|seed| task(seed, false));
+    let made = made
+        .filter(|made| matches!(made.task.files.as_slice(), [file] if file.kind == FileKind::Csv));
+    let mut tasks = 0;
+    for made in made {
+        tasks += 1;
+        let file = &made.task.files[0];
+        let choice = StyleChoice {
+            idioms: &Idiom::ALL,
+            is_uniform: true,
+        };
+        let script = |sample| script::Script::in_style(&made.task, sample, None, choice).unwrap();
+        let (first, second) = (script(0), script(1));
+        assert_eq!(first.cells(), second.cells(), "samples are alike");
+        let cells = first.cells();
+        let raw = cells[0].replace(&inputs::path(file), "PATH");
+        let load = cells[1].replace(&code::read_expression(file), "READ");
+        assert!(load.contains("df = READ"), "{load}");
+        frames.insert((raw, load));
+    }
+    assert!(tasks >= 5, "only {tasks} tasks");
+    assert_eq!(frames.len(), 1, "{frames:?}");
 }
 
 #[test]
@@ -552,6 +614,7 @@ fn what_is_avoided_is_in_no_task() {
     let held_out = |avoided: &HeldOutRule| {
         let tasks = (0..80).filter_map(|seed| {
             let seed = TaskSeed {
+                foreign_names: None,
                 seed,
                 language: [Language::En, Language::Zh][seed as usize % 2],
                 medium: Medium::Table,
@@ -622,6 +685,30 @@ fn each_kind_of_mistake_is_made_in_one_cell_and_repaired_in_the_next() {
     assert_eq!(kinds.len(), 5, "{kinds:?}");
 }
 
+#[test]
+fn files_that_were_seen_are_loaded_in_the_cell_of_the_steps() {
+    for made in (0..40).filter_map(|seed| task(seed, seed % 2 == 0)) {
+        let new = || script::Script::new(&made.task, 0, None).unwrap();
+        let (plain, whole) = (new(), new().in_one_cell());
+        let is_program = made.task.outputs.iter().any(|path| path.ends_with(".py"));
+        assert_eq!(plain.cells() == whole.cells(), is_program);
+        let code = |script: &script::Script<'_>| {
+            let text = script.cells().join("\n");
+            let lines = text.lines().filter(|line| {
+                !line.is_empty() && !line.starts_with("import ") && !line.starts_with("from ")
+            });
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(code(&plain), code(&whole));
+        let seen = vec!["answer: 1"; whole.cells().len()];
+        let says = |at: usize| match whole.next(&seen[..at]).unwrap() {
+            script::Action::Step { thought, .. } => thought.contains(&made.task.files[0].name),
+            script::Action::Answer(_) => false,
+        };
+        assert!((0..seen.len()).any(says));
+    }
+}
+
 proptest::proptest! {
     /// What is written to a csv file is read back.
     #[test]
@@ -642,6 +729,7 @@ fn a_query_says_nothing_of_a_messy_file_and_the_expert_reads_it_as_it_is() {
     let (source, bytes) = file(&table(120));
     let makes = |seed: u64| {
         let seed = TaskSeed {
+            foreign_names: None,
             seed,
             language: [Language::En, Language::Zh][seed as usize % 2],
             medium: Medium::Table,

@@ -20,15 +20,7 @@ use pybench_types::id::Digest;
 use serde::Serialize;
 
 use crate::record::{Attempt, Evaluation, task_order};
-use crate::stats::{AgentSummary, summarize};
-
-/// A suite whose tasks are some of another one's, under the same names.
-const SUBSETS: [(&str, &str); 4] = [
-    ("pybench-regenerated", "pybench"),
-    ("da-dev-verified", "da-dev"),
-    ("humaneval-plus", "humaneval"),
-    ("mbpp-plus", "mbpp"),
-];
+use crate::stats::{AgentSummary, summarize, whole_suite};
 
 /// A training set, compared with every suite.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -152,8 +144,7 @@ fn first_attempts(evaluation: &Evaluation) -> Vec<&Attempt> {
 
 /// The suite whose fingerprints this suite has.
 fn fingerprinted(suite: &str) -> Option<&'static str> {
-    let subset = SUBSETS.iter().find(|(name, _)| *name == suite);
-    let name = subset.map_or(suite, |(_, whole)| whole);
+    let name = whole_suite(suite);
     let known = KNOWN_SUITES.iter().find(|known| known.name == name);
     known.map(|known| known.name)
 }

@@ -134,6 +134,9 @@ pub struct Attempt {
     pub turns: u32,
     /// Limit on `turns`.
     pub max_turns: u32,
+    /// Whether a rule against hopeless attempts ended it: the model repeated itself, or wrote no code.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended_early: bool,
     /// Prompt tokens.
     #[serde(default)]
     pub tokens_in: u64,
@@ -185,6 +188,7 @@ impl Attempt {
             judgment: None,
             turns: 0,
             max_turns,
+            ended_early: false,
             tokens_in: 0,
             tokens_out: 0,
             micro_usd: Some(0),

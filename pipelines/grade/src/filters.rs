@@ -43,6 +43,7 @@ pub(super) fn finished(case: &GradeCase<'_>) -> Vec<Finding> {
         End::NoAnswer => "the last reply has neither code nor the words that end a run",
         End::MaxTurns => "the limit of turns was reached",
         End::Repetition => "the model repeated itself",
+        End::NoCode => "the last reply began neither code nor an answer within its limit",
     };
     vec![failed("finished", "end", why)]
 }

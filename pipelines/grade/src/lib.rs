@@ -2,9 +2,10 @@
 //!
 //! Each trajectory is a unit of work whose output is its [`Verdict`]. Filters that compare trajectories, such
 //! as duplicates, run afterward in item order, so the result does not depend on which unit finished first.
-//! Trajectories and tasks are read when needed; memory holds only the features that selection uses.
+//! Trajectories and tasks are read when needed; memory holds only the features that selection and reports use.
 
 mod consistent;
+mod early_ends;
 mod filters;
 mod llm_judge;
 mod sandboxed;
@@ -33,6 +34,7 @@ use pybench_types::trajectory::{Finding, Opinion, Outcome, Trajectory, Verdict};
 use serde_json::Value;
 
 pub use consistent::unsupported;
+use early_ends::EarlyEnds;
 pub use filters::GradeCase;
 pub use llm_judge::{JudgeReport, JudgeTally};
 
@@ -171,7 +173,7 @@ pub fn stage(context: &RunContext) -> Result<Arc<dyn Stage>, RunError> {
 }
 
 /// Chooses among graded trajectories, given in item order and each with whether its findings pass. Writes
-/// `verdicts.jsonl` and the journal entries `accepted`, `rejected` (by filter), `judge` and `faults`.
+/// `verdicts.jsonl` and the journal entries `accepted`, `rejected` (by filter), `ended_early`, `judge` and `faults`.
 ///
 /// # Errors
 /// The journal cannot be read, or the file cannot be written.
@@ -200,6 +202,7 @@ pub fn write(context: &RunContext, graded: &[(&TrajectoryFeatures, bool)]) -> Re
 struct VerdictSummary {
     accepted: usize,
     rejected: BTreeMap<String, u64>,
+    early_ends: EarlyEnds,
     /// Whether any trajectory has a planted fault.
     planted: bool,
     faults: FaultReport,
@@ -211,6 +214,7 @@ impl VerdictSummary {
         Self {
             accepted: 0,
             rejected: BTreeMap::new(),
+            early_ends: EarlyEnds::default(),
             planted: graded.iter().any(|(features, _)| features.fault.is_some()),
             faults: FaultReport::default(),
             judge: JudgeTally::default(),
@@ -220,6 +224,7 @@ impl VerdictSummary {
     fn add(&mut self, features: &TrajectoryFeatures, verdict: &Verdict) {
         self.accepted += usize::from(verdict.accepted);
         count_rejection(&mut self.rejected, verdict);
+        self.early_ends.add(&features.end);
         self.judge.add(Some(features), verdict);
         match self.planted {
             true => self.faults.add(features, verdict),
@@ -230,6 +235,10 @@ impl VerdictSummary {
     fn record(self, journal: &Journal) -> Result<(), RunError> {
         journal.set_metadata("accepted", &self.accepted.into())?;
         journal.set_metadata("rejected", &serde_json::to_value(self.rejected)?)?;
+        if let Some(report) = self.early_ends.report() {
+            tracing::info!("{report}");
+            journal.set_metadata("ended_early", &report.into())?;
+        }
         if let Some(report) = self.judge.report() {
             tracing::info!("{report}");
             journal.set_metadata("judge", &report.to_string().into())?;

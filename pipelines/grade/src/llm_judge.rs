@@ -53,7 +53,7 @@ impl LlmJudge {
     /// The opinion on a trajectory. If the judge does not decide and cannot be reached, there is none.
     ///
     /// # Errors
-    /// Failures of the model, if the judge decides; [`FailureKind::Deferred`] if Ctrl-C ended a wait.
+    /// Failures of the model, if the judge decides; outages; [`FailureKind::Deferred`] if Ctrl-C ended a wait.
     pub(super) async fn opinion(
         &self,
         task: &Task,
@@ -75,7 +75,7 @@ impl LlmJudge {
             })),
             Err(error) => {
                 let failure = chat_failure(error);
-                if self.decides || failure.kind == FailureKind::Deferred {
+                if fails_unit(&failure, self.decides) {
                     return Err(failure);
                 }
                 if self.failures.is_new(&failure.detail) {
@@ -96,6 +96,11 @@ impl LlmJudge {
             .then(|| decided(opinion, !task.checks.is_empty()));
         decided.flatten()
     }
+}
+
+/// Whether the unit fails if the judge gave no opinion. Neither an outage nor Ctrl-C may decide whether a verdict has one.
+fn fails_unit(failure: &Failure, decides: bool) -> bool {
+    decides || failure.outage || failure.kind == FailureKind::Deferred
 }
 
 /// The finding of a judge that decides. An abstention is not a verdict; without a check, it leaves the
@@ -224,6 +229,17 @@ mod tests {
         for checked in [true, false] {
             assert_eq!(outcome(Some(true), checked), Some(Outcome::Pass));
             assert_eq!(outcome(Some(false), checked), Some(Outcome::Fail));
+        }
+    }
+
+    #[test]
+    fn an_outage_fails_the_unit_of_a_judge_that_does_not_decide() {
+        let unreachable = Failure::new(FailureKind::Endpoint, "connection: refused");
+        assert!(!fails_unit(&unreachable, false));
+        assert!(fails_unit(&unreachable, true));
+        let deferred = Failure::new(FailureKind::Deferred, "interrupted");
+        for failure in [Failure::of_outage("the journal is away"), deferred] {
+            assert!(fails_unit(&failure, false), "{failure}");
         }
     }
 

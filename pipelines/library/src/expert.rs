@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use pybench_agent::{Format, ScriptedSolver};
-use pybench_compose::code::Idiom;
+use pybench_compose::code::{Idiom, StyleChoice};
 use pybench_compose::script::{self as composed, Fault};
-use pybench_run::CodeIdiom;
+use pybench_run::{CodeIdiom, SolutionStyle};
 use pybench_types::id::Digest;
 use pybench_types::task::{Task, TaskOrigin};
 use pybench_types::trajectory::{Message, Role};
@@ -27,6 +27,8 @@ pub struct Expert {
     recovery_share: f64,
     /// Idioms in which composed tasks are solved.
     idioms: Vec<Idiom>,
+    /// Whether solutions of composed tasks look alike.
+    is_uniform: bool,
 }
 
 impl Expert {
@@ -39,6 +41,7 @@ impl Expert {
             fault_seed: 0,
             recovery_share: 0.0,
             idioms: Idiom::ALL.to_vec(),
+            is_uniform: false,
         }
     }
 
@@ -65,6 +68,12 @@ impl Expert {
         self
     }
 
+    /// Sets how much the solutions of composed tasks vary.
+    pub fn with_style(mut self, style: SolutionStyle) -> Self {
+        self.is_uniform = style == SolutionStyle::Uniform;
+        self
+    }
+
     /// The script of a sample of a composed task.
     fn composed<'a>(
         &self,
@@ -72,7 +81,11 @@ impl Expert {
         sample: u32,
     ) -> Result<composed::Script<'a>, ScriptError> {
         let fault = self.composed_fault(task, sample)?.map(|(_, fault)| fault);
-        let script = composed::Script::in_idioms(task, sample, fault, &self.idioms)?;
+        let choice = StyleChoice {
+            idioms: &self.idioms,
+            is_uniform: self.is_uniform,
+        };
+        let script = composed::Script::in_style(task, sample, fault, choice)?;
         let drawn = Digest::of_json(&(&task.id, sample, "recovery"));
         let recovers = fault.is_none() && drawn.fraction() < self.recovery_share;
         Ok(match recovers {
@@ -81,11 +94,25 @@ impl Expert {
         })
     }
 
-    /// The reply to a conversation about a task of this library, or a composed one.
-    fn write(&self, task: &Task, sample: u32, messages: &[Message]) -> Result<String, ScriptError> {
+    /// The reply to a conversation about a task of this library, or a composed one. `resumes`: it goes on after turns that
+    /// have shown the files of the task.
+    fn write(
+        &self,
+        task: &Task,
+        sample: u32,
+        messages: &[Message],
+        resumes: bool,
+    ) -> Result<String, ScriptError> {
         let observations = observations(self.format, messages);
         let action = match &task.origin {
-            TaskOrigin::Composed { .. } => self.composed(task, sample)?.next(&observations)?,
+            TaskOrigin::Composed { .. } => {
+                let script = self.composed(task, sample)?;
+                let script = match resumes {
+                    true => script.in_one_cell(),
+                    false => script,
+                };
+                script.next(&observations)?
+            }
             _ => {
                 let script = Script::new(&self.library, task)?;
                 let fault = self.template_fault(&script, task, sample);
@@ -184,7 +211,12 @@ impl ScriptedSolver for Expert {
     }
 
     fn reply(&self, task: &Task, sample: u32, messages: &[Message]) -> Result<String, String> {
-        self.write(task, sample, messages)
+        self.write(task, sample, messages, false)
+            .map_err(|error| error.to_string())
+    }
+
+    fn resume(&self, task: &Task, sample: u32, messages: &[Message]) -> Result<String, String> {
+        self.write(task, sample, messages, true)
             .map_err(|error| error.to_string())
     }
 
@@ -195,6 +227,16 @@ impl ScriptedSolver for Expert {
                 let script = Script::new(&self.library, task).ok()?;
                 Some(self.template_fault(&script, task, sample)?.0)
             }
+        }
+    }
+
+    fn mistake(&self, task: &Task, sample: u32) -> Option<usize> {
+        match &task.origin {
+            TaskOrigin::Composed { .. } => {
+                let script = self.composed(task, sample).ok()?;
+                script.slip().map(|slip| slip.at)
+            }
+            _ => None,
         }
     }
 }

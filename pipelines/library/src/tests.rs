@@ -466,6 +466,17 @@ fn readers_follow_the_read_options() {
         "pd.read_excel('./data/cars.csv', header=None, names=['a', 'b c'], skiprows=3)\
          .assign(**{'a': lambda t: t['a'].ffill()})"
     );
+    let Profile::Table(profile) = &mut file.profile else {
+        panic!()
+    };
+    profile.read.joined_header = true;
+    profile.read.filled.clear();
+    assert_eq!(
+        reader::pandas(&file).unwrap(),
+        "pd.read_excel('./data/cars.csv', header=None, names=pd.read_excel('./data/cars.csv', header=None, \
+         skiprows=1, nrows=2, dtype=str).T.pipe(lambda t: (t[0].ffill() + ' ' + t[1].fillna(''))\
+         .str.strip().tolist()), skiprows=3)"
+    );
 }
 
 /// What the answer depends on and the request does not say stands below it.

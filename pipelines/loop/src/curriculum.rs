@@ -235,6 +235,7 @@ mod tests {
                 preferences: 0,
             },
             trained_tokens: None,
+            lost_tokens: None,
             measured: None,
         }
     }

@@ -59,6 +59,7 @@ pub async fn run(context: &RunContext, process: &Process) -> Result<(), RunError
             again,
             played,
             trained_tokens: train::trained_tokens(context, number),
+            lost_tokens: train::lost_tokens(context, number),
             measured,
         });
         report.write(context)?;

@@ -31,6 +31,13 @@ pub(crate) struct Measurement {
     /// Attempts in which code failed at a name; `None` if they were not counted.
     #[serde(default)]
     pub(crate) misnamed: Option<usize>,
+    /// Attempts that a rule against hopeless ones ended.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) ended_early: usize,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// A pass rate.
@@ -113,6 +120,7 @@ fn recipe(
         ..EvalRecipe::new(name, agents)
     };
     recipe.rollout.samples = 1;
+    recipe.rollout.corrections = false;
     recipe.to_toml()
 }
 
@@ -196,6 +204,7 @@ impl Measurement {
                 .map(|(unseen, attempts)| (unseen, PassRate::of(attempts.into_iter())))
                 .collect(),
             misnamed: None,
+            ended_early: attempts.iter().filter(|one| one.ended_early).count(),
         }
     }
 }

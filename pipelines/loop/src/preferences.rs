@@ -1,12 +1,13 @@
 //! Preference pairs from one state: what the student did there, and what the correction does.
 
+use pybench_agent::contrast;
 use pybench_datasets::preference::{Preference, to_jsonl, write_parquet};
 use pybench_datasets::{Row, read};
 use pybench_run::artifacts::TRAJECTORIES;
 use pybench_run::{RunContext, RunError};
 use pybench_shard::DATASET;
 use pybench_types::human_edit::HUMAN_EDITED;
-use pybench_types::trajectory::Role;
+use pybench_types::trajectory::{Message, Role, Trajectory};
 
 /// File name of the pairs in the run folder of a round, in the conversational format of TRL's preference datasets.
 pub(crate) const PREFERENCES: &str = "preferences.jsonl";
@@ -14,8 +15,8 @@ pub(crate) const PREFERENCES: &str = "preferences.jsonl";
 /// The same pairs in Parquet.
 const PARQUET: &str = "preferences.parquet";
 
-/// Writes the pairs of a round and returns their number. A correction after the student's last turn gives none; nor does the
-/// edit of a person, who decides whether it is a pair.
+/// Writes the pairs of a round and returns their number. The edit of a person gives none, since the person decides whether
+/// it is a pair.
 ///
 /// # Errors
 /// The dataset or the trajectories cannot be read; I/O errors.
@@ -33,8 +34,7 @@ pub(crate) fn write(context: &RunContext) -> Result<usize, RunError> {
             continue;
         };
         let student = attempts.get(id.as_str())?;
-        let replies = student.map(|student| student.turns.into_iter().map(|turn| turn.reply));
-        pairs.extend(replies.and_then(|replies| pair(&row, &replies.collect::<Vec<_>>())));
+        pairs.extend(student.and_then(|student| pair(&row, &student)));
     }
     let text = to_jsonl(&pairs)?;
     context.folder.write(PREFERENCES, text.as_bytes())?;
@@ -42,13 +42,20 @@ pub(crate) fn write(context: &RunContext) -> Result<usize, RunError> {
     Ok(pairs.len())
 }
 
-/// The pair at the end of a correction's context; `student` has all replies of the attempt that it corrects.
-fn pair(row: &Row, student: &[String]) -> Option<Preference> {
-    let replies = row.messages.iter().filter(|m| m.role == Role::Assistant);
-    let context = replies.take_while(|reply| !reply.trained).count();
-    let mut own = row.messages.iter();
-    let at = own.position(|m| m.role == Role::Assistant && m.trained)?;
-    let rejected = student.get(context)?;
+/// The pair of a correction and the attempt that it corrects.
+fn pair(row: &Row, student: &Trajectory) -> Option<Preference> {
+    let replies = || {
+        let messages = row.messages.iter().enumerate();
+        messages.filter(|(_, message)| message.role == Role::Assistant)
+    };
+    let kept = replies().take_while(|(_, reply)| !reply.trained).count();
+    let (_, first) = replies().nth(kept)?;
+    let task = (&*row.grading.outputs, row.language);
+    let contrast = contrast(student, task, kept, &first.content)?;
+    let (at, _) = replies().nth(contrast.turn)?;
+    let mut messages = row.messages[..at].to_vec();
+    messages.push(Message::new(Role::Assistant, contrast.better));
+    let rejected = &student.turns.get(contrast.turn)?.reply;
     let (tools, task) = (row.tools.clone(), row.task_id.clone());
-    Preference::new(&row.messages, at, rejected, tools, task)
+    Preference::new(&messages, at, rejected, tools, task)
 }

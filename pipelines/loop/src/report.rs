@@ -39,6 +39,9 @@ pub(crate) struct RoundReport {
     /// Tokens with a loss that the round trained; `None` if nothing was trained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trained_tokens: Option<u64>,
+    /// Tokens that would have a loss, of rows longer than `train.max_seq_len`; `None` if nothing was trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lost_tokens: Option<u64>,
     /// The student after the round; `None` if the loop trains nothing.
     pub(crate) measured: Option<Measurement>,
 }
@@ -142,7 +145,9 @@ impl fmt::Display for Report {
         }
         self.write_sets(f)?;
         self.write_misnamed(f)?;
-        self.write_tokens(f)
+        self.write_ended_early(f)?;
+        self.write_tokens(f)?;
+        self.write_lost(f)
     }
 }
 
@@ -179,6 +184,26 @@ impl Report {
         Ok(())
     }
 
+    /// How many attempts the rules against hopeless ones ended; nothing if none.
+    fn write_ended_early(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let measured = self.measured();
+        if measured
+            .iter()
+            .all(|(_, measured)| measured.ended_early == 0)
+        {
+            return Ok(());
+        }
+        writeln!(
+            f,
+            "\nround   held-out attempts that ended early: the student repeated itself or wrote no code"
+        )?;
+        for (round, measured) in measured {
+            let (early, tasks) = (measured.ended_early, measured.all.tasks);
+            writeln!(f, "{round:>6}  {early} of {tasks}")?;
+        }
+        Ok(())
+    }
+
     /// What the trained tokens were worth: the gain in the pass rate since before the first round.
     fn write_tokens(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(before) = &self.before else {
@@ -199,6 +224,24 @@ impl Report {
             let points = 100.0 * (after.all.rate() - before.all.rate());
             let per_million = points / (tokens.max(1) as f64 / 1e6);
             writeln!(f, "{:>6}  {tokens:>22}  {per_million:.2}", round.round)?;
+        }
+        Ok(())
+    }
+
+    /// The tokens that rounds lost to the length of their rows; nothing if they lost none.
+    fn write_lost(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rounds = self.rounds.iter();
+        let lost = rounds.filter_map(|round| Some((round.round, round.lost_tokens?)));
+        let lost: Vec<(u32, u64)> = lost.filter(|(_, tokens)| *tokens > 0).collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            f,
+            "\nround   tokens that were not trained, since their rows are longer than `train.max_seq_len`"
+        )?;
+        for (round, tokens) in lost {
+            writeln!(f, "{round:>6}  {tokens}")?;
         }
         Ok(())
     }
@@ -254,6 +297,7 @@ mod tests {
             all,
             unseen: Default::default(),
             misnamed: Some(misnamed),
+            ended_early: 0,
         }
     }
 
@@ -271,6 +315,7 @@ mod tests {
                 preferences: 2,
             },
             trained_tokens,
+            lost_tokens: trained_tokens.map(|_| 0),
             measured: Some(measured(passed, 1)),
         }
     }
@@ -293,6 +338,17 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is missing in {text}");
         }
+        assert!(!text.contains("ended early") && !text.contains("not trained"));
+        report.rounds[1].lost_tokens = Some(70);
+        let text = report.to_string();
+        assert!(
+            text.ends_with("`train.max_seq_len`\n     2  70\n"),
+            "{text}"
+        );
+        report.before.as_mut().unwrap().ended_early = 4;
+        let text = report.to_string();
+        let early = text.split("ended early").nth(1).unwrap();
+        assert!(early.contains("before  4 of 20\n     1  0 of 20\n"));
         report.rounds = vec![round(1, 7, None)];
         assert!(!report.to_string().contains("per million"));
     }

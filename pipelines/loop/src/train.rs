@@ -18,6 +18,8 @@ const RECIPES: &str = "training/recipes";
 const TRAIN: &str = "-train";
 /// What a training run says of each of its steps.
 const METRICS: &str = "metrics.jsonl";
+/// What a training run has done.
+const RESULTS: &str = "results.json";
 /// Stages of a round with preference pairs: supervised, then on the pairs.
 const STAGES: [&str; 2] = ["sft", "dpo"];
 
@@ -140,11 +142,32 @@ pub(crate) fn trained_tokens(context: &RunContext, number: u32) -> Option<u64> {
     tokens_in(&train_dir(context, number))
 }
 
+/// The tokens that would have a loss but that round `number` did not train, since their rows are too long; `None` if its
+/// training run does not say.
+pub(crate) fn lost_tokens(context: &RunContext, number: u32) -> Option<u64> {
+    let out = train_dir(context, number);
+    let lost = folders(&out).filter_map(|folder| lost_in(&folder));
+    lost.reduce(|one, other| one + other)
+}
+
+/// The trained tokens that a training run lost to the length of its rows, over all sources.
+fn lost_in(folder: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(folder.join(RESULTS)).ok()?;
+    let results: serde_json::Value = serde_json::from_str(&text).ok()?;
+    let sources = results["mixture"].as_array()?.iter();
+    sources.map(|source| source["lost_trained"].as_u64()).sum()
+}
+
+/// The folders that a training run may have made: its own, and those of its stages.
+fn folders(out: &Path) -> impl Iterator<Item = PathBuf> {
+    let stages = STAGES.map(|stage| out.join(stage));
+    std::iter::once(out.to_owned()).chain(stages)
+}
+
 /// The trained tokens of a training run, or of its stages.
 fn tokens_in(out: &Path) -> Option<u64> {
-    let stages = STAGES.map(|stage| out.join(stage));
-    let folders = std::iter::once(out.to_owned()).chain(stages);
-    let texts = folders.filter_map(|folder| std::fs::read_to_string(folder.join(METRICS)).ok());
+    let texts =
+        folders(out).filter_map(|folder| std::fs::read_to_string(folder.join(METRICS)).ok());
     let sums = texts.map(|text| text.lines().filter_map(trained_in_step).sum::<f64>());
     let sum = sums.reduce(|one, other| one + other);
     sum.map(|tokens| tokens.round() as u64)

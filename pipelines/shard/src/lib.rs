@@ -294,7 +294,7 @@ fn about(
 pub fn teacher_name(recipe: &Recipe) -> String {
     let name = |choice: &ModelChoice| match choice {
         ModelChoice::Expert { .. } => EXPERT_LABEL.to_owned(),
-        ModelChoice::Correction {} => CORRECTION_LABEL.to_owned(),
+        ModelChoice::Correction { .. } => CORRECTION_LABEL.to_owned(),
         ModelChoice::Openai { model, .. } => teacher_label(&format!("openai:{model}")).to_owned(),
         ModelChoice::Checkpoint {
             model,

@@ -48,7 +48,7 @@ pub(crate) fn recipe(recipe: &Recipe) -> Result<String, RunError> {
             ModelChoice::Embedded { model, .. } | ModelChoice::Checkpoint { model, .. } => {
                 *model = without_folder(Path::new(model)).display().to_string();
             }
-            ModelChoice::Expert { .. } | ModelChoice::Correction {} => {}
+            ModelChoice::Expert { .. } | ModelChoice::Correction { .. } => {}
         }
     }
     if let Some(wheelhouse) = &mut recipe.interpreter.wheelhouse {

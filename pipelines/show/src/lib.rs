@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use pybench_agent::{convert, format_named};
 use pybench_run::cli::LogArgs;
-use pybench_run::project::{default_runs_dir, project_root};
-use pybench_run::{ContentStore, FormatChoice, RunError};
+use pybench_run::project::{bucket_address, default_runs_dir, project_root};
+use pybench_run::{ContentStore, FormatChoice, RunError, files_at};
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Message, Trajectory};
 use serde_json::json;
@@ -42,12 +42,15 @@ pub struct ShowArgs {
     pub log: LogArgs,
 }
 
-/// Runs the command.
+/// Maximum size of an input file that is read from a bucket, in bytes.
+const MAX_INPUT_BYTES: u64 = 1 << 30;
+
+/// Runs the command. `asked` is the source as it was typed: where it is an address in a bucket, `args` has the copy.
 ///
 /// # Errors
 /// [`RunError::BadInput`] if the source or trajectory does not exist, a prefix is ambiguous, or the messages
 /// cannot be converted to the format.
-pub fn run(args: &ShowArgs) -> Result<(), RunError> {
+pub fn run(args: &ShowArgs, asked: &Path) -> Result<(), RunError> {
     let root = project_root(Path::new("."));
     let runs_dir = args.runs_dir.clone();
     let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
@@ -55,11 +58,11 @@ pub fn run(args: &ShowArgs) -> Result<(), RunError> {
     match (&args.which, &args.notebook) {
         (None, None) => print(&source.list()?),
         (None, Some(folder)) => {
-            let mut written = 0_usize;
+            let (inputs, mut written) = (inputs(&source, asked, &runs_dir)?, 0_usize);
             source.each(&mut |record| {
                 written += 1;
                 let name = record.name();
-                export(&record, &source, &folder.join(name)).map(|_| ())
+                export(&record, inputs.as_ref(), &folder.join(name)).map(|_| ())
             })?;
             print(&format!(
                 "{written} notebooks in {}\n{HASH_SEED}",
@@ -67,11 +70,28 @@ pub fn run(args: &ShowArgs) -> Result<(), RunError> {
             ))
         }
         (Some(which), Some(folder)) => {
-            let path = export(&source.find(which)?, &source, folder)?;
+            let inputs = inputs(&source, asked, &runs_dir)?;
+            let path = export(&source.find(which)?, inputs.as_ref(), folder)?;
             print(&format!("{}\n{HASH_SEED}", path.display()))
         }
         (Some(which), None) => show(&source.find(which)?, args),
     }
+}
+
+/// The input files of the tasks of a run: those in its folder, and those in its bucket if the folder is a copy from there.
+fn inputs(
+    source: &TrajectorySource,
+    asked: &Path,
+    runs_dir: &Path,
+) -> Result<Option<ContentStore>, RunError> {
+    let Some(store) = source.store() else {
+        return Ok(None);
+    };
+    let remote = match bucket_address(asked, runs_dir) {
+        Some(address) => files_at(&address)?,
+        None => None,
+    };
+    Ok(Some(store.with_remote(remote)))
 }
 
 /// Sessions set PYTHONHASHSEED; a notebook cannot set it for its own process.
@@ -103,21 +123,21 @@ fn in_format(record: &TrajectoryRecord, name: &str) -> Result<Vec<Message>, RunE
     Ok(converted.messages)
 }
 
-/// Writes `notebook.ipynb` and the input files of the task to `folder`; returns the path of the notebook.
+/// Writes `notebook.ipynb` and the input files of the task, which are in `inputs`, to `folder`; returns the path of the notebook.
 ///
 /// # Errors
 /// A file cannot be read or written.
 pub fn export(
     record: &TrajectoryRecord,
-    source: &TrajectorySource,
+    inputs: Option<&ContentStore>,
     folder: &Path,
 ) -> Result<PathBuf, RunError> {
     let book = match record {
         TrajectoryRecord::Trajectory {
             trajectory, task, ..
         } => {
-            if let (Some(task), Some(store)) = (task, source.store()) {
-                write_inputs(task, &store, folder)?;
+            if let (Some(task), Some(store)) = (task, inputs) {
+                write_inputs(task, store, folder)?;
             }
             Notebook::runnable(trajectory).end(about(trajectory))
         }
@@ -158,6 +178,7 @@ fn write_inputs(task: &Task, store: &ContentStore, folder: &Path) -> Result<(), 
     for file in &task.files {
         // `crawl` sanitized the name, but do not rely on that.
         let name = Path::new(&file.name).file_name().unwrap_or_default();
+        store.fetch_remote(&file.id, MAX_INPUT_BYTES)?;
         write_file(&data.join(name), &store.get(&file.id)?)?;
     }
     Ok(())

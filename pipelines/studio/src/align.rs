@@ -5,16 +5,21 @@ use serde::Serialize;
 
 use crate::view::{OutputView, TurnView, View};
 
-/// Two trajectories and where they differ.
+/// Two trajectories and where they differ: the pages that have a turn, and the first divergence of all turns.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct PairView {
+    /// The page of each; one that has ended before has no turns.
     pub(crate) a: View,
     pub(crate) b: View,
-    /// What differs in each turn, up to the last turn of the longer one.
+    /// What differs in each turn of the pages, up to the last turn of the longer one.
     pub(crate) turns: Vec<TurnDifference>,
-    /// The first turn in which anything differs, from 1.
+    /// Number of the first of these turns, from 1.
+    pub(crate) first_turn: u64,
+    /// Number of turns of the longer trajectory.
+    pub(crate) turn_count: u64,
+    /// The first of all turns in which anything differs, from 1.
     pub(crate) first: Option<u64>,
-    /// The first turn in which the code or its outputs differ, from 1.
+    /// The first of all turns in which the code or its outputs differ, from 1.
     pub(crate) first_code: Option<u64>,
 }
 
@@ -28,32 +33,83 @@ pub(crate) struct TurnDifference {
     pub(crate) output: bool,
 }
 
+/// Where two trajectories differ first, as in [`PairView`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Divergence {
+    first: Option<u64>,
+    first_code: Option<u64>,
+}
+
 impl PairView {
-    pub(crate) fn new(a: View, b: View) -> Self {
-        let turns = differences(&a.turns, &b.turns);
-        let first = |differs: fn(&TurnDifference) -> bool| {
-            let at = turns.iter().position(differs);
-            at.map(|at| at as u64 + 1)
-        };
+    /// Of the pages that have the same turn, or the last page of a trajectory that has ended before.
+    pub(crate) fn new(mut a: View, mut b: View, divergence: Divergence) -> Self {
+        let first_turn = a.first_turn.max(b.first_turn);
+        for view in [&mut a, &mut b] {
+            if view.first_turn < first_turn {
+                view.turns.clear();
+                view.first_turn = first_turn;
+            }
+        }
         Self {
-            first: first(|turn| turn.text || turn.code || turn.output),
-            first_code: first(|turn| turn.code || turn.output),
-            turns,
+            turns: differences(&a.turns, &b.turns),
+            first_turn,
+            turn_count: a.turn_count.max(b.turn_count),
+            first: divergence.first,
+            first_code: divergence.first_code,
             a,
             b,
         }
     }
 }
 
+impl Divergence {
+    /// Reads the turns of both until their code differs. `page` is given a number of turns, and reads as many turns of both
+    /// after these as a page has, or those up to the end.
+    ///
+    /// # Errors
+    /// Those of `page`.
+    pub(crate) fn find<E>(
+        mut page: impl FnMut(u64) -> Result<[Vec<TurnView>; 2], E>,
+    ) -> Result<Self, E> {
+        let mut found = Self::default();
+        let mut before = 0;
+        while found.first_code.is_none() {
+            let [a, b] = page(before)?;
+            let turns = differences(&a, &b);
+            if turns.is_empty() {
+                break;
+            }
+            found.look_in(&turns, before);
+            before += turns.len() as u64;
+        }
+        Ok(found)
+    }
+
+    /// Looks in the turns after the first `before`.
+    fn look_in(&mut self, turns: &[TurnDifference], before: u64) {
+        let first = |differs: fn(&TurnDifference) -> bool| {
+            let at = turns.iter().position(differs);
+            at.map(|at| before + at as u64 + 1)
+        };
+        let anything = first(|turn| turn.text || turn.code || turn.output);
+        self.first = self.first.or(anything);
+        self.first_code = first(|turn| turn.code || turn.output);
+    }
+}
+
 fn differences(a: &[TurnView], b: &[TurnView]) -> Vec<TurnDifference> {
+    let ended = TurnView::default();
     let count = a.len().max(b.len());
-    let turn = |turns: &[TurnView], at: usize| turns.get(at).cloned().unwrap_or_default();
     (0..count)
-        .map(|at| difference(&turn(a, at), &turn(b, at)))
+        .map(|at| difference(a.get(at).unwrap_or(&ended), b.get(at).unwrap_or(&ended)))
         .collect()
 }
 
 fn difference(a: &TurnView, b: &TurnView) -> TurnDifference {
+    // Two attempts by one model often begin alike.
+    if a == b {
+        return TurnDifference::default();
+    }
     let texts = |turn: &TurnView| {
         let asked = turn.asked.iter().map(|text| trimmed(text));
         asked.chain([trimmed(&turn.text)]).collect::<Vec<_>>()
@@ -125,12 +181,26 @@ mod tests {
         }
     }
 
+    /// The pair of trajectories of at most a page.
     fn pair(a: Vec<TurnView>, b: Vec<TurnView>) -> PairView {
-        let view = |turns| View {
+        let divergence = found(&a, &b, 200);
+        let view = |turns: Vec<TurnView>| View {
+            first_turn: 1,
+            turn_count: turns.len() as u64,
             turns,
             ..View::default()
         };
-        PairView::new(view(a), view(b))
+        PairView::new(view(a), view(b), divergence)
+    }
+
+    /// What is found in pages of this many turns.
+    fn found(a: &[TurnView], b: &[TurnView], page: usize) -> Divergence {
+        let turns = |of: &[TurnView], before: u64| {
+            let after = of.iter().skip(before as usize);
+            after.take(page).cloned().collect::<Vec<_>>()
+        };
+        let read = |before| Ok::<_, ()>([turns(a, before), turns(b, before)]);
+        Divergence::find(read).unwrap()
     }
 
     #[test]
@@ -168,5 +238,49 @@ mod tests {
         assert_eq!((output.first, output.first_code), (Some(1), Some(1)));
         assert!(output.turns[0].output && !output.turns[0].code);
         assert_eq!(pair(turns(), Vec::new()).first_code, Some(1));
+    }
+
+    #[test]
+    fn a_late_divergence_is_found_and_no_page_after_it_is_read() {
+        let same = |count: usize| vec![turn("Look.", Some("f()"), &["1"]); count];
+        let text = || turn("So", Some("f()"), &["1"]);
+        let code = || turn("Look.", Some("g()"), &["1"]);
+        let a = same(9);
+        let b = [same(4), vec![text()], same(1), vec![code()], same(2)].concat();
+        let expected = Divergence {
+            first: Some(5),
+            first_code: Some(7),
+        };
+        for page in 1..10 {
+            assert_eq!(found(&a, &b, page), expected, "{page}");
+            // One that ends differs after its end.
+            let ended = found(&a, &a[..6], page);
+            assert_eq!((ended.first, ended.first_code), (Some(7), Some(7)));
+            assert_eq!(found(&a, &a, page), Divergence::default());
+        }
+        let mut read = Vec::new();
+        let page = |before: u64| {
+            read.push(before);
+            let at = before as usize;
+            Ok::<_, ()>([a[at..at + 2].to_vec(), b[at..at + 2].to_vec()])
+        };
+        assert_eq!(Divergence::find(page), Ok(expected));
+        assert_eq!(read, [0, 2, 4, 6]);
+        assert_eq!(Divergence::find(|_| Err("unreadable")), Err("unreadable"));
+    }
+
+    #[test]
+    fn a_trajectory_that_ended_before_the_page_has_no_turns_there() {
+        let page = |first_turn, turn_count, turns| View {
+            first_turn,
+            turn_count,
+            turns: vec![turn("Look.", None, &[]); turns],
+            ..View::default()
+        };
+        let pair = PairView::new(page(201, 250, 50), page(401, 402, 2), Divergence::default());
+        assert_eq!((pair.first_turn, pair.turn_count), (401, 402));
+        assert_eq!((pair.a.turns.len(), pair.b.turns.len()), (0, 2));
+        assert_eq!(pair.a.first_turn, 401);
+        assert!(pair.turns.iter().all(|turn| turn.text) && pair.turns.len() == 2);
     }
 }

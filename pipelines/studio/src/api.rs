@@ -23,7 +23,7 @@ use crate::assets;
 use crate::chat::{self, chats::Chats, routes::ChatState};
 use crate::edit::forks::Forks;
 use crate::edit::routes::{self, Studio};
-use crate::handlers::{ApiError, blocking, not_found, with_source};
+use crate::handlers::{ApiError, blocking, not_found, open, with_source};
 use crate::index::{Facet, ListQuery, Page};
 use crate::own_address;
 use crate::runs::SourceInfo;
@@ -78,7 +78,13 @@ async fn page(
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<Page>, ApiError> {
     let Query(query) = query?;
-    with_source(sources, name, move |opened| Ok(Json(opened.page(query)?))).await
+    blocking(move || {
+        let opened = open(&sources, &name)?;
+        let page = opened.page(query)?;
+        let state = sources.list_state(&name, &opened);
+        Ok(Json(Page { state, ..page }))
+    })
+    .await
 }
 
 async fn facets(

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use pybench_interpreter_service::HttpServer;
 use pybench_run::cli::{LogArgs, Process, print};
-use pybench_run::project::{default_runs_dir, project_root};
-use pybench_run::{RunError, Urgency, default_cache_dir};
+use pybench_run::project::{bucket_address, default_runs_dir, project_root};
+use pybench_run::{RunError, Store, Urgency, default_cache_dir, files_at};
 use pybench_show::TrajectorySource;
 use tokio::net::TcpListener;
 use tokio::task::JoinError;
@@ -18,9 +18,9 @@ use crate::api::router;
 use crate::assets;
 use crate::chat::chats::{ChatPlace, Chats};
 use crate::desktop;
-use crate::edit::forks::Forks;
-use crate::edit::models::ModelPlace;
+use crate::edit::forks::{EditPlace, Forks};
 use crate::export::{self, ExportArgs};
+use crate::model_choice::ModelPlace;
 use crate::remote;
 use crate::shared_models::SharedModels;
 use crate::sources::{Sources, What};
@@ -113,8 +113,27 @@ async fn sources(
         },
         None => what(asked, &runs_dir)?,
     };
+    let bucket = match (asked, &what) {
+        (
+            Some(asked),
+            What::One {
+                source: TrajectorySource::Run(_),
+                ..
+            },
+        ) => files_in_bucket(asked, &runs_dir),
+        _ => None,
+    };
     // The folder of the indexes.
-    Ok(Sources::new(what, cache.join("studio")))
+    Ok(Sources::new(what, cache.join("studio")).with_bucket(bucket))
+}
+
+/// The store that has the files of a run in a bucket; `None` for other runs, and if it cannot be read: the rest is shown.
+fn files_in_bucket(asked: &Path, runs_dir: &Path) -> Option<Arc<dyn Store>> {
+    let address = bucket_address(asked, runs_dir)?;
+    files_at(&address).unwrap_or_else(|error| {
+        tracing::warn!("files are not read from the bucket: {error}");
+        None
+    })
 }
 
 async fn serve(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
@@ -147,10 +166,10 @@ async fn serve(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
         head: HEAD,
     };
     let watchers = sources.watchers().clone();
-    let (chat_place, model_place) = (chat_place(args), model_place(args));
-    let models = Arc::new(SharedModels::new(chat_place.root.clone()));
-    let chats = Arc::new(Chats::new(chat_place, models.clone()));
-    let forks = Arc::new(Forks::new(model_place, models));
+    let place = model_place(args);
+    let models = Arc::new(SharedModels::new(place.root.clone()));
+    let chats = Arc::new(Chats::new(chat_place(args, &place), models.clone()));
+    let forks = Arc::new(Forks::new(edit_place(place), models));
     let router = router(sources, forks.clone(), chats.clone(), token);
     let stop = async move {
         process.interrupt.wait(Urgency::Finish).await;
@@ -162,32 +181,36 @@ async fn serve(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
     Ok(server.serve(listener, router, stop).await?)
 }
 
-/// Where conversations are kept, and whom they are with.
-fn chat_place(args: &StudioArgs) -> ChatPlace {
+/// Where the models of conversations and edits are.
+fn model_place(args: &StudioArgs) -> ModelPlace {
     let root = project_root(Path::new("."));
     let runs_dir = runs_dir(args.runs_dir.as_deref(), root.as_deref());
     let root = root.unwrap_or_else(|| PathBuf::from("."));
     let history = args.chat_history.clone();
-    ChatPlace {
+    ModelPlace {
         history: history.unwrap_or_else(|| root.join(pybench_chat::history::FOLDER)),
-        profile: args.chat_profile.clone(),
         recipe: args.chat_recipe.clone(),
         runs_dir,
         root,
         // A page that other people may use must not send the variables of this process to any address.
-        endpoints: args.host.is_empty(),
+        may_name: args.host.is_empty(),
     }
 }
 
-/// The models that can continue an edit: those of conversations.
-fn model_place(args: &StudioArgs) -> ModelPlace {
-    let root = project_root(Path::new("."));
-    ModelPlace {
-        recipe: args.chat_recipe.clone(),
-        runs_dir: runs_dir(args.runs_dir.as_deref(), root.as_deref()),
+/// Where conversations are kept, and the models that they use.
+fn chat_place(args: &StudioArgs, models: &ModelPlace) -> ChatPlace {
+    ChatPlace {
+        models: models.clone(),
+        profile: args.chat_profile.clone(),
+    }
+}
+
+/// Where edits keep replies and unsaved turns.
+fn edit_place(models: ModelPlace) -> EditPlace {
+    EditPlace {
+        models,
         replies: default_cache_dir().join("studio-replies"),
         drafts: default_cache_dir().join("studio-edits"),
-        root: root.unwrap_or_else(|| PathBuf::from(".")),
     }
 }
 

@@ -23,7 +23,8 @@ pub(crate) fn edit_problem(record: &Record) -> Option<String> {
         } => "this attempt has no trajectory that could be read",
         Record::Evaluation { attempt, .. } if unseen_of(&attempt.suite).is_none() => {
             return Some(format!(
-                "the checks of the benchmark `{}` run only in an evaluation; attempts at the tasks of a library can be edited",
+                "an edit makes training data, which must never come from the benchmark `{}`; attempts at the tasks of a \
+                 library can be edited",
                 text(&attempt.suite)
             ));
         }

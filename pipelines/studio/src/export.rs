@@ -11,7 +11,7 @@ mod task_pages;
 mod trajectory_page;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use pybench_run::{NewFolder, RunError};
@@ -68,6 +68,7 @@ pub(crate) fn run(args: &ExportArgs, sources: &Sources) -> Result<String, RunErr
     }
     index_page::write(&mut site, &results, &tasks, &trajectories)?;
     let scrubbed = site.finish(&results)?;
+    let _lock = lock_beside(&out);
     if out.exists() {
         fs::remove_dir_all(&out).map_err(io)?;
     }
@@ -79,6 +80,13 @@ pub(crate) fn run(args: &ExportArgs, sources: &Sources) -> Result<String, RunErr
         count(tasks.len() as u64),
         count(trajectories.len() as u64),
     ))
+}
+
+/// Waits until no other export replaces a folder beside this one; `None` where the file system has no locks.
+fn lock_beside(out: &Path) -> Option<File> {
+    let parent = File::open(out.parent()?).ok()?;
+    parent.lock().ok()?;
+    Some(parent)
 }
 
 /// Fails unless `out` is missing, empty or an earlier export.

@@ -20,6 +20,8 @@ const TEXT: usize = 32 << 10;
 const BYTES: usize = 1 << 10;
 /// Bytes of a line of a dump.
 const LINE: usize = 16;
+/// How a WebM file begins.
+const EBML: [u8; 4] = [0x1a, 0x45, 0xdf, 0xa3];
 /// Larger files are not read whole, bytes.
 const MAX_WHOLE: u64 = 64 << 20;
 /// Maximum length of the text of a page of a document, bytes.
@@ -55,6 +57,7 @@ pub(crate) struct FilePage {
     /// Sheets of a workbook that has several.
     pub(crate) sheets: Vec<String>,
     pub(crate) text: String,
+    /// `None` if the server cannot decode it; the browser may.
     pub(crate) sound: Option<SoundView>,
     /// What is left out, or why the file is not shown as what its name says.
     pub(crate) note: String,
@@ -90,9 +93,10 @@ pub(crate) struct FilePageQuery {
 pub(crate) fn read(mut file: File, query: &FilePageQuery) -> std::io::Result<FilePage> {
     let size = file.metadata()?.len();
     let extension = query.name.rsplit_once('.');
-    let kind = extension.and_then(|(_, extension)| file_kind(extension));
-    let shown = match kind {
+    let extension = extension.map_or("", |(_, extension)| extension);
+    let shown = match file_kind(extension) {
         Some(kind) => of_kind(kind, file.try_clone()?, size, query),
+        None if is_webm(extension) => webm(&mut file).map(Some),
         None => Ok(None),
     };
     let (page, note) = match shown {
@@ -114,6 +118,13 @@ fn file_kind(extension: &str) -> Option<FileKind> {
         true => Some(FileKind::Ogg),
         false => extension_kind(extension),
     }
+}
+
+/// Whether a file with this extension is a WebM file, which is not among the types of input files either.
+fn is_webm(extension: &str) -> bool {
+    ["webm", "weba"]
+        .iter()
+        .any(|known| extension.eq_ignore_ascii_case(known))
 }
 
 /// A file as what its name says; `None` if that is a text or nothing that is shown.
@@ -206,6 +217,20 @@ fn document(pages: Vec<String>, from: u64) -> FilePage {
         note,
         ..FilePage::default()
     }
+}
+
+/// The sound of a WebM file. Only browsers read it.
+fn webm(file: &mut File) -> Result<FilePage, String> {
+    let head = part(file, 0, EBML.len());
+    let head = head.map_err(|error| format!("it cannot be read: {error}"))?;
+    if head != EBML {
+        return Err("not a WebM file".to_owned());
+    }
+    Ok(FilePage {
+        kind: FilePageKind::Sound,
+        note: "There is no waveform: only browsers read WebM".to_owned(),
+        ..FilePage::default()
+    })
 }
 
 /// The waveform of a sound. One that is too long, or of a codec that only browsers have, is shown without.
@@ -328,7 +353,7 @@ fn dump(bytes: &[u8], from: u64, size: u64) -> FilePage {
 /// The bytes of a file that is not too large.
 fn whole(mut file: File, size: u64) -> Result<Vec<u8>, String> {
     if size > MAX_WHOLE {
-        return Err("It is larger than 64 MiB.".to_owned());
+        return Err("it is larger than 64 MiB".to_owned());
     }
     let bytes = part(&mut file, 0, MAX_WHOLE as usize);
     bytes.map_err(|error| format!("it cannot be read: {error}"))
@@ -410,6 +435,9 @@ mod tests {
             assert_eq!((opus.kind, opus.sound), (FilePageKind::Sound, None));
             assert!(opus.note.contains("no waveform"), "{}", opus.note);
         }
+        let webm = page("a.WebM", b"\x1a\x45\xdf\xa3\x01", 0);
+        assert_eq!((webm.kind, webm.sound), (FilePageKind::Sound, None));
+        assert_eq!(page("a.webm", b"no", 0).note, "not a WebM file");
         let cut = page("a.m4a", b"\0\0\0\x18ftypisom\0\0\x02\0isommp41", 0);
         assert_eq!((cut.kind, cut.sound), (FilePageKind::Sound, None));
         for name in ["a.mp3", "a.flac", "a.ogg", "a.m4a"] {

@@ -40,6 +40,7 @@ pub(crate) fn media_type(name: &str) -> Option<&'static str> {
         "ogg" | "oga" | "opus" => "audio/ogg",
         // Only the sound of a video is played.
         "m4a" | "mp4" => "audio/mp4",
+        "webm" | "weba" => "audio/webm",
         "flac" => "audio/flac",
         "csv" | "tsv" | "txt" | "md" | "json" | "jsonl" | "ipynb" | "py" | "sql" | "js" | "css"
         | "xml" | "svg" | "htm" | "html" | "yaml" | "yml" | "toml" | "ini" | "log" | "tex"
@@ -78,7 +79,7 @@ mod tests {
             );
         }
         assert_eq!(preview("output/plot.PNG"), Preview::Image);
-        for name in ["a.wav", "a.m4a", "output/a.OPUS"] {
+        for name in ["a.wav", "a.m4a", "a.webm", "output/a.OPUS"] {
             assert_eq!(preview(name), Preview::Audio, "{name}");
         }
         assert_eq!(preview("a.csv"), Preview::Text);

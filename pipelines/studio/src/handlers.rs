@@ -56,10 +56,23 @@ pub(crate) fn not_found(what: impl Into<String>) -> ApiError {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
+    on_other_thread(work).await
+}
+
+/// As [`blocking`], for work that no route does by itself.
+pub(crate) async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, RunError> + Send + 'static,
+) -> Result<T, RunError> {
+    on_other_thread(work).await
+}
+
+async fn on_other_thread<T: Send + 'static, E: From<RunError> + Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, E> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| {
         let text = format!("the studio failed: {error}");
-        Err(ApiError(StatusCode::INTERNAL_SERVER_ERROR, text))
+        Err(RunError::Internal(text).into())
     })
 }
 

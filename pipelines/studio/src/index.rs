@@ -19,6 +19,7 @@ mod tests;
 mod trajectory;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -31,7 +32,7 @@ pub(crate) use self::facets::Facet;
 use self::growth::Growth;
 pub(crate) use self::growth::IndexProgress;
 pub(crate) use self::outcomes::TaskOutcome;
-pub(crate) use self::page::Page;
+pub(crate) use self::page::{ListState, Page};
 pub(crate) use self::query::ListQuery;
 use self::schema::VERSION;
 
@@ -40,9 +41,14 @@ pub(crate) const UNFINISHED: &str = ".part";
 /// How long a request waits for a transaction of the thread that makes the index.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Number of indexes that this process has opened.
+static OPENED: AtomicU64 = AtomicU64::new(0);
+
 /// The trajectories of one source.
 pub(crate) struct Index {
     path: PathBuf,
+    /// Which of the indexes of this process it is. A source that has changed has another one.
+    id: u64,
     /// Where it is until it is complete.
     unfinished: PathBuf,
     connection: Mutex<Connection>,
@@ -116,10 +122,16 @@ impl Index {
     fn new(path: &Path, unfinished: PathBuf, connection: Connection, growth: Growth) -> Self {
         Self {
             path: path.to_owned(),
+            id: OPENED.fetch_add(1, Ordering::Relaxed),
             unfinished,
             connection: Mutex::new(connection),
             growth: Arc::new(growth),
         }
+    }
+
+    /// Tells the indexes of this process apart. A trajectory that has a number in one of them stays as it is there.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     /// How far the index is; `None` once it is complete.

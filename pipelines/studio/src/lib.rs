@@ -7,9 +7,11 @@
 //! | [`row`] | its line in the list |
 //! | [`view`] | its page: turns, outputs, files, verdict |
 //! | [`align`] | two trajectories side by side: what differs in each turn |
+//! | [`divergences`] | where pairs of trajectories diverge, kept for their other pages |
 //! | [`compare`] | two runs on the same tasks: what each solves |
 //! | [`review`] | decisions of people, in the journal of the run; agreement |
 //! | [`chat`] | conversations with a model and a live interpreter |
+//! | [`model_choice`] | the models that people choose for conversations and edits |
 //! | [`interpreters`] | the interpreters of edits and conversations |
 //! | [`shared_models`] | the models of conversations and edits; few in memory, each shared |
 //! | [`edit`] | a turn of a trajectory edited, run again, checked and saved |
@@ -47,6 +49,7 @@ mod chat;
 pub mod command;
 mod compare;
 mod desktop;
+mod divergences;
 mod edit;
 mod editable;
 mod evaluation;
@@ -58,6 +61,7 @@ mod handlers;
 mod index;
 mod interpreters;
 mod live;
+mod model_choice;
 mod own_address;
 mod prices;
 mod recipe_view;

@@ -1,4 +1,4 @@
-//! What goes on, as server-sent events: the list of runs, and how far one of them is.
+//! What goes on, as server-sent events: the list of runs, how far one of them is, and whether a list has changed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -15,7 +15,8 @@ use futures::stream::{Stream, StreamExt as _};
 use serde::Serialize;
 
 use crate::edit::routes::Studio;
-use crate::handlers::{ApiError, blocking, run_folder};
+use crate::handlers::{ApiError, blocking, open, run_folder};
+use crate::index::ListState;
 use crate::sources::Sources;
 use crate::status::{RunStatus, status};
 
@@ -31,6 +32,7 @@ pub(crate) fn router() -> Router<Studio> {
         .route("/api/events", get(follow_list))
         .route("/api/data/{name}/status", get(show))
         .route("/api/data/{name}/events", get(follow))
+        .route("/api/data/{name}/changes", get(follow_changes))
 }
 
 async fn show(
@@ -70,6 +72,33 @@ fn reader(name: String, folder: PathBuf) -> impl FnMut() -> String + Send + 'sta
         let mut status = status(&name, &folder);
         last_minute.add(&mut status, Instant::now());
         json(&status)
+    }
+}
+
+/// The version of a source's list, now and whenever it has changed. While it is followed, the list is made again when its files
+/// change.
+async fn follow_changes(
+    State(sources): State<Arc<Sources>>,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    let (of, found) = (sources.clone(), name.clone());
+    blocking(move || open(&of, &found)).await?;
+    let followed = format!("changes/{name}");
+    let reader = sources.clone();
+    let states = sources
+        .watchers()
+        .follow(&followed, move || json(&list_state(&reader, &name)));
+    Ok(server_sent(states))
+}
+
+/// A source that cannot be opened any more has another state; the answer to a request for its list says why.
+fn list_state(sources: &Sources, name: &str) -> ListState {
+    match open(sources, name) {
+        Ok(opened) => sources.list_state(name, &opened),
+        Err(ApiError(_, problem)) => ListState {
+            version: problem,
+            newer: None,
+        },
     }
 }
 

@@ -31,6 +31,7 @@ async fn at_own_address(mut request: Request, next: Next) -> Response {
 fn data_address(uri: &Uri) -> Option<Uri> {
     // The app ignores a slash at the end, too.
     let page = uri.path().trim_end_matches('/');
+    let mut turn = None;
     let path = match page {
         "" => "/api/data".to_owned(),
         "/chat" => "/api/chats".to_owned(),
@@ -41,17 +42,24 @@ fn data_address(uri: &Uri) -> Option<Uri> {
         path if path.starts_with("/data/") => format!("/api{path}"),
         path if path.starts_with("/chat/") => path.replacen("/chat/", "/api/chats/", 1),
         path => {
-            let of_trajectory = path.strip_prefix("/review/").map(str::to_owned);
-            // An edit is of a turn; its data are those of the trajectory.
-            let of_turn = || {
-                let (trajectory, _) = path.strip_prefix("/edit/")?.rsplit_once('/')?;
-                Some(trajectory.to_owned())
-            };
-            format!("/api/data/{}", of_trajectory.or_else(of_turn)?)
+            let of_turn = path.strip_prefix("/edit/").and_then(edited_turn);
+            turn = of_turn.map(|(_, turn)| format!("turn={turn}"));
+            let of_trajectory = path.strip_prefix("/review/");
+            let trajectory = of_turn.map(|(trajectory, _)| trajectory);
+            format!("/api/data/{}", of_trajectory.or(trajectory)?)
         }
     };
-    let query = uri.query().map(|query| format!("?{query}"));
-    format!("{path}{}", query.unwrap_or_default()).parse().ok()
+    let query: Vec<&str> = turn.as_deref().into_iter().chain(uri.query()).collect();
+    match query.is_empty() {
+        true => path.parse().ok(),
+        false => format!("{path}?{}", query.join("&")).parse().ok(),
+    }
+}
+
+/// The trajectory and the turn of an edit: its data are the page of the trajectory that has the turn.
+fn edited_turn(edit: &str) -> Option<(&str, &str)> {
+    let found = edit.rsplit_once('/');
+    found.filter(|(trajectory, _)| trajectory.contains('/'))
 }
 
 fn wants_json(headers: &HeaderMap) -> bool {
@@ -84,14 +92,20 @@ mod tests {
                 "/compare/matrix?a=d&c=e",
                 Some("/api/compare/matrix?a=d&c=e"),
             ),
+            (
+                "/compare/pair?a=d&a_number=1&b=e&b_number=1&turn=250",
+                Some("/api/compare/pair?a=d&a_number=1&b=e&b_number=1&turn=250"),
+            ),
             ("/results/training", Some("/api/results/training")),
             ("/chat", Some("/api/chats")),
             ("/chat/0f", Some("/api/chats/0f")),
             ("/review/d/1", Some("/api/data/d/1")),
             (
                 "/edit/d/1/2?strict=failed",
-                Some("/api/data/d/1?strict=failed"),
+                Some("/api/data/d/1?turn=2&strict=failed"),
             ),
+            ("/edit/d/1/250/", Some("/api/data/d/1?turn=250")),
+            ("/edit/d/1", None),
             ("/edit/d", None),
             ("/assets/index.js", None),
             ("/api/data", None),

@@ -77,7 +77,7 @@ pub(crate) fn read(name: &str, folder: &Path) -> Result<(SourceInfo, Funnel), Ru
     let journal = journal.ok_or_else(missing)?;
     let funnel = funnel(&journal)?;
     let lost = lost_units(&journal, &funnel)?;
-    let info = of_funnel(name, &funnel, lost, is_locked(folder));
+    let info = of_funnel(name, &funnel, lost, is_in_work(folder, &funnel));
     let headline = pybench_eval::status::headline(folder)?;
     let evaluation = evaluation::read(folder)?;
     if headline.is_none() && evaluation.is_none() {
@@ -139,7 +139,13 @@ fn of_funnel(name: &str, funnel: &Funnel, lost: u64, running: bool) -> SourceInf
     }
 }
 
-/// Whether a process works on the run. A process that starts at this moment waits for the lock.
+/// Whether a process works on the run, for a journal on a server also one of another machine.
+fn is_in_work(folder: &Path, funnel: &Funnel) -> bool {
+    let has_units = funnel.stages.iter().any(|stage| stage.in_work > 0);
+    is_locked(folder) || (has_units && folder.join("journal.toml").is_file())
+}
+
+/// Whether a process of this machine works on the run. A process that starts at this moment waits for the lock.
 pub(crate) fn is_locked(folder: &Path) -> bool {
     let lock = File::open(folder.join("lock"));
     let free = lock.map(|lock| lock.try_lock_shared());

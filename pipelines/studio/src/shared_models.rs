@@ -47,7 +47,9 @@ impl SharedModels {
     pub(crate) async fn open(&self, settings: &Settings) -> Result<ChatAgent, RunError> {
         match LocalModelSpec::of(&settings.agent) {
             Some(spec) => {
-                let model = self.local.get(&spec, spec.load(&self.root)).await?;
+                let (own, root) = (spec.clone(), self.root.clone());
+                let load = async move { own.load(&root).await };
+                let model = self.local.get(&spec, load).await?;
                 Ok(ChatAgent::of_local(settings, model))
             }
             None => self.open_remote(settings).await,

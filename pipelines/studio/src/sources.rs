@@ -1,6 +1,7 @@
 //! What the studio shows: one run or dataset, or all runs of a project. Each has an index, which follows its files.
 
 mod cache;
+mod list_state;
 mod open_source;
 
 use std::collections::{BTreeSet, HashMap};
@@ -8,12 +9,12 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use pybench_datasets::inspect_log::log_files;
 use pybench_eval::run::RESULTS;
 use pybench_files::open_regular;
-use pybench_run::{ContentStore, Journal, RunError, human_edits};
+use pybench_run::{ContentStore, Journal, RunError, Store, human_edits};
 use pybench_show::TrajectorySource;
 use pybench_types::id::Digest;
 
@@ -27,6 +28,8 @@ use crate::watch::Watchers;
 
 /// Maximum size of a file that is sent, bytes.
 const MAX_FILE: u64 = 64 << 20;
+/// Maximum size of a file that is fetched from a bucket to be shown page by page, or used by a session, bytes.
+const MAX_FETCHED: u64 = 1 << 30;
 /// Maximum number of files of a dataset, and depth of its folders.
 const MAX_FILES: usize = 10_000;
 const MAX_DEPTH: usize = 8;
@@ -34,6 +37,8 @@ const MAX_DEPTH: usize = 8;
 const MAX_ABOVE: usize = 3;
 /// The least time between two indexes of a source.
 const MIN_AGE: Duration = Duration::from_secs(2);
+/// How long the list shows what a journal on a server had.
+const SERVER_AGE: Duration = Duration::from_secs(5);
 /// An index is used for this many times the time that it took, so that a large run that goes on is not always indexed.
 const AGE_FACTOR: u32 = 20;
 
@@ -43,13 +48,34 @@ pub(crate) struct Sources {
     /// Folder of the indexes.
     cache: PathBuf,
     claim: OnceLock<Option<CacheClaim>>,
+    /// The files of the run, if it is a copy from a bucket.
+    bucket: Option<Arc<dyn Store>>,
     open: Mutex<HashMap<String, Arc<SourceSlot>>>,
-    described: Mutex<HashMap<String, (Digest, SourceInfo)>>,
+    described: Mutex<HashMap<String, Described>>,
     watchers: Arc<Watchers>,
 }
 
 /// A source that was asked for; `None` until it is open. It is locked while it opens, so that nobody else begins to index it.
 type SourceSlot = Mutex<Option<OpenSource>>;
+
+/// A run as the list shows it.
+struct Described {
+    info: SourceInfo,
+    /// The state of its files before it was read, and when that was.
+    files: Digest,
+    at: Instant,
+}
+
+impl Described {
+    /// Whether nothing has changed since: neither its files, nor whether a process works on it. A run that goes on is always
+    /// read, since its calls end with time, and one with a journal on a server after a while, since no file tells its state.
+    fn is_current(&self, folder: &Path, files: &Digest) -> bool {
+        self.files == *files
+            && self.info.state != "running"
+            && !is_locked(folder)
+            && (is_local_run(folder) || self.at.elapsed() < SERVER_AGE)
+    }
+}
 
 /// What was asked for.
 pub(crate) enum What {
@@ -66,6 +92,8 @@ pub(crate) struct Opened {
     pub(crate) index: Index,
     pub(crate) prices: Prices,
     files: Files,
+    /// The content store of a run, with the bucket that has the files which are not here.
+    bucket: Option<ContentStore>,
     /// Folder of the run; `None` for a dataset or log.
     run: Option<PathBuf>,
     state: Mutex<Digest>,
@@ -83,7 +111,8 @@ impl RunLock {
     /// `None` if a process works on the run.
     fn take(folder: &Path) -> Option<Self> {
         let file = File::open(folder.join("lock")).ok()?;
-        file.try_lock().ok()?;
+        // Shared, so that the run does not look as if a process worked on it.
+        file.try_lock_shared().ok()?;
         Some(Self { _file: file })
     }
 }
@@ -101,10 +130,16 @@ impl Sources {
             what,
             cache,
             claim: OnceLock::new(),
+            bucket: None,
             open,
             described,
             watchers: Arc::default(),
         }
+    }
+
+    /// Fetches the files of a run from this store when they are opened.
+    pub(crate) fn with_bucket(self, bucket: Option<Arc<dyn Store>>) -> Self {
+        Self { bucket, ..self }
     }
 
     /// The only source, if one was asked for.
@@ -132,17 +167,21 @@ impl Sources {
         }
     }
 
-    /// Describes a run; again only if its journal has changed.
+    /// Describes a run; again only if it may have changed.
     fn describe(&self, name: &str, folder: &Path) -> SourceInfo {
-        let state = state_of(&run_files(folder));
-        if let Some((known, info)) = lock(&self.described).get(name)
-            && *known == state
-            && info.state != "running"
+        let files = state_of(&run_files(folder));
+        if let Some(known) = lock(&self.described).get(name)
+            && known.is_current(folder, &files)
         {
-            return info.clone();
+            return known.info.clone();
         }
-        let info = describe(name, folder);
-        lock(&self.described).insert(name.to_owned(), (state, info.clone()));
+        let described = Described {
+            info: describe(name, folder),
+            files,
+            at: Instant::now(),
+        };
+        let info = described.info.clone();
+        lock(&self.described).insert(name.to_owned(), described);
         info
     }
 
@@ -262,10 +301,18 @@ impl Sources {
                 Files::Dataset(path.join("files"))
             }
         };
+        let bucket = match (&files, &self.bucket) {
+            // Nothing is written there.
+            (Files::Run(store), Some(bucket)) => {
+                Some(store.clone().with_remote(Some(bucket.clone())))
+            }
+            _ => None,
+        };
         Ok(Opened {
             index,
             prices: Prices::of(source),
             files,
+            bucket,
             run,
             state: Mutex::new(state),
             outdated: Mutex::default(),
@@ -278,8 +325,9 @@ impl Opened {
     /// The bytes of a file of the source.
     ///
     /// # Errors
-    /// [`RunError::BadInput`] if it is missing, damaged or too large.
+    /// [`RunError::BadInput`] if it is missing, damaged or too large; [`RunError::Store`] if its bucket cannot be read.
     pub(crate) fn file(&self, id: &Digest) -> Result<Vec<u8>, RunError> {
+        self.fetch(id, MAX_FILE)?;
         let path = self.path(id);
         let size = std::fs::metadata(&path).map(|metadata| metadata.len());
         let bad = |why: &str| RunError::BadInput(format!("{} {why}", path.display()));
@@ -305,11 +353,32 @@ impl Opened {
 }
 
 impl Opened {
-    /// A file of the source, of any size. Its bytes are not compared with its id.
+    /// Fetches a file of at most `max` bytes from the bucket of the run, unless it is here or the bucket does not have it.
+    fn fetch(&self, id: &Digest, max: u64) -> Result<(), RunError> {
+        match &self.bucket {
+            Some(bucket) if !self.path(id).exists() => bucket.fetch_remote(id, max).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fetches what a session needs from the bucket of the run.
     ///
     /// # Errors
-    /// [`RunError::BadInput`] if it is missing or cannot be opened.
+    /// [`RunError::BadInput`] if a file is too large or damaged; [`RunError::Store`] if the bucket cannot be read.
+    pub(crate) fn fetch_all<'a>(
+        &self,
+        ids: impl IntoIterator<Item = &'a Digest>,
+    ) -> Result<(), RunError> {
+        ids.into_iter()
+            .try_for_each(|id| self.fetch(id, MAX_FETCHED))
+    }
+
+    /// A file of the source, of any size that is here. Its bytes are not compared with its id.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if it is missing or cannot be opened; [`RunError::Store`] if its bucket cannot be read.
     pub(crate) fn open_file(&self, id: &Digest) -> Result<File, RunError> {
+        self.fetch(id, MAX_FETCHED)?;
         let path = self.path(id);
         open_regular(&path)
             .map_err(|error| RunError::BadInput(format!("{}: {error}", path.display())))
@@ -447,9 +516,10 @@ impl Opened {
         self.state() == *state || self.index.age().is_none_or(is_new)
     }
 
-    /// Whether the source has a file with this id.
+    /// Whether the source has a file with this id. A bucket is not asked: it has the files that its run names.
     pub(crate) fn has(&self, id: &str) -> bool {
-        Digest::try_from(id.to_owned()).is_ok_and(|id| self.path(&id).is_file())
+        let is_here = |id: Digest| self.bucket.is_some() || self.path(&id).is_file();
+        Digest::try_from(id.to_owned()).is_ok_and(is_here)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command `pybench synthesize`: runs every stage in order, then writes a report.
 
+pub mod drain;
 pub mod scheduler;
 pub mod stats;
 pub mod status;
@@ -9,6 +10,7 @@ pub mod worker;
 pub use pybench_query::review as task_review;
 
 use std::path::Path;
+use std::time::Duration;
 
 use pybench_interpreter::environment::Environment;
 use pybench_interpreter::make_environment;
@@ -27,6 +29,9 @@ use pybench_query as query;
 use pybench_rollout as rollout;
 use pybench_shard as shard;
 
+/// Time to clear the queue when the command ends.
+const MAX_CLEAR: Duration = Duration::from_secs(10);
+
 /// For `--help`.
 pub const ABOUT: &str = "Crawl files, write tasks, solve them with a teacher model, grade the trajectories, write a dataset";
 
@@ -38,6 +43,10 @@ pub const ABOUT: &str = "Crawl files, write tasks, solve them with a teacher mod
 /// too few rows were accepted.
 pub async fn run(context: &RunContext) -> Result<(), RunError> {
     let context = &with_queue(context).await?;
+    clear_queue(context, run_stages(context).await).await
+}
+
+async fn run_stages(context: &RunContext) -> Result<(), RunError> {
     if context.mode == Mode::DryRun {
         crawl::run(context).await?;
     } else {
@@ -71,6 +80,10 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
 /// As [`run`], for a run whose tasks are written.
 pub async fn solve(context: &RunContext) -> Result<(), RunError> {
     let context = &with_queue(context).await?;
+    clear_queue(context, solve_tasks(context).await).await
+}
+
+async fn solve_tasks(context: &RunContext) -> Result<(), RunError> {
     loop {
         scheduler::run(context).await?;
         if write_dataset(context).await? {
@@ -81,6 +94,11 @@ pub async fn solve(context: &RunContext) -> Result<(), RunError> {
 
 /// The context with the queue that the profile names.
 async fn with_queue(context: &RunContext) -> Result<RunContext, RunError> {
+    if let Some(queue) = context.folder.left_queue()
+        && let Err(error) = pybench_temporal::clear(queue).await
+    {
+        tracing::warn!("activities of the run that is given up may be left: {error}");
+    }
     let queue = match context.mode {
         Mode::DryRun => None,
         Mode::Full | Mode::Preview(_) => pybench_temporal::connect(context.folder.queue()).await?,
@@ -89,6 +107,25 @@ async fn with_queue(context: &RunContext) -> Result<RunContext, RunError> {
         queue,
         ..context.clone()
     })
+}
+
+/// Removes what rounds that were stopped have left in the queue, and returns how the command has ended. What stays there does no
+/// harm: the journal does not offer it.
+async fn clear_queue(context: &RunContext, ended: Result<(), RunError>) -> Result<(), RunError> {
+    // After a conflict, another process may coordinate the run.
+    let is_own = !matches!(ended, Err(RunError::Conflict(_)));
+    let Some(queue) = context.queue.as_ref().filter(|_| is_own) else {
+        return ended;
+    };
+    match tokio::time::timeout(MAX_CLEAR, queue.clear()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!("activities of the run may be left: {error}"),
+        Err(_) => tracing::warn!(
+            "activities of the run may be left: ending them takes longer than {} s",
+            MAX_CLEAR.as_secs()
+        ),
+    }
+    ended
 }
 
 /// Writes the dataset and the report. Returns `false`, without a report, if the goal is missed because rows that match

@@ -86,6 +86,9 @@ pub struct Funnel {
     pub contaminated_allowed: bool,
     /// How many of the planted faults were rejected.
     pub faults: Option<String>,
+    /// How many attempts a rule of the recipe ended early.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_early: Option<String>,
     /// Agreement of the judge with the checks.
     pub judge: Option<String>,
     /// What the tasks were kept apart from, and what that left out.
@@ -222,6 +225,9 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
         faults: journal
             .metadata("faults")?
             .and_then(|f| Some(f.as_str()?.to_owned())),
+        ended_early: journal
+            .metadata("ended_early")?
+            .and_then(|f| Some(f.as_str()?.to_owned())),
         judge: journal
             .metadata("judge")?
             .and_then(|f| Some(f.as_str()?.to_owned())),
@@ -356,6 +362,7 @@ fn kind_name(kind: FailureKind) -> &'static str {
         FailureKind::Interpreter => "interpreter",
         FailureKind::Endpoint => "endpoint",
         FailureKind::Budget => "budget",
+        FailureKind::Store => "store",
         FailureKind::Replay => "replay",
         FailureKind::Internal => "internal",
         FailureKind::Deferred => "deferred",
@@ -480,6 +487,9 @@ mod tests {
             .unwrap();
         journal
             .set_metadata("warnings/interpreter", &json!(["no cgroup"]))
+            .unwrap();
+        journal
+            .set_metadata("ended_early", &json!("attempts that ended early: 1"))
             .unwrap();
         let most = Reservation {
             micro_usd: 2_500,
@@ -610,6 +620,7 @@ mod tests {
         assert!(!text.contains('\u{1b}'), "{text:?}");
         insta::assert_snapshot!(text.replace('\u{fffd}', "?"), @r#"
         7 files → – tasks → 3 trajectories → 1 accepted
+        attempts that ended early: 1
         warning: no source could be reached: the files come from the recipe's fallback
         warning: no cgroup
 

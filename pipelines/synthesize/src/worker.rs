@@ -21,6 +21,8 @@ use pybench_run::{
 };
 use pybench_types::id::Digest;
 
+use crate::drain::drain;
+
 /// How often a worker without work looks for some.
 const POLL: Duration = Duration::from_millis(250);
 
@@ -194,15 +196,10 @@ impl Joined {
         let queue = pybench_temporal::connect(folder.queue()).await?;
         let session = WorkerSession::start(folder.clone(), member, settings.lease())?;
         let session = session.with_queue(queue);
-        let (interrupt, drain) = (context.interrupt.clone(), args.drain_seconds);
+        let (interrupt, seconds) = (context.interrupt.clone(), args.drain_seconds);
         tokio::spawn(async move {
             interrupt.wait(Urgency::Finish).await;
-            folder.start_draining();
-            tokio::time::sleep(Duration::from_secs(drain.into())).await;
-            if interrupt.urgency() < Urgency::Now {
-                tracing::warn!("turns that have not ended within {drain} seconds are dropped");
-                interrupt.raise();
-            }
+            drain(&folder, &interrupt, seconds).await;
         });
         Ok(Self {
             context,

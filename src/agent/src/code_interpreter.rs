@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::pybench::{EMPTY, FENCE, finished, unfence};
+use super::pybench::{EMPTY, FENCE, FINISHED, finished, unfence};
 use super::text::is_failure;
 use super::{Format, Parsed};
 use pybench_llm::tool_calls::{self, PYTHON_TAG, ToolCall};
@@ -33,6 +33,10 @@ impl Format for CodeInterpreterFormat {
 
     fn stop(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    fn openings(&self) -> &'static [&'static str] {
+        &[PYTHON_TAG, tool_calls::OPEN, FINISHED]
     }
 
     fn has_thoughts(&self) -> bool {

@@ -30,6 +30,10 @@ impl Format for CodeActFormat {
         vec![END.to_owned()]
     }
 
+    fn openings(&self) -> &'static [&'static str] {
+        &[START, SOLUTION]
+    }
+
     fn format_hint(&self) -> &'static str {
         "Reply with one cell between <execute> and </execute>, or with the answer between <solution> and </solution>."
     }

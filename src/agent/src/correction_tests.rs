@@ -1,7 +1,5 @@
 use std::sync::Mutex;
 
-use async_trait::async_trait;
-
 use super::*;
 use crate::memory_log::MemoryLog;
 use crate::{Format, PybenchFormat};
@@ -56,6 +54,9 @@ impl Session for Echo {
         Ok(())
     }
 }
+
+/// An answer as [`Echo`] shows that of the cell `answer: 3` as the first, second or third one.
+const SHOWN: &str = "3 1, 3 2 or 3 3";
 
 /// Looks, computes, and answers with the last line that it saw.
 struct Expert;
@@ -126,31 +127,42 @@ async fn corrected(
     log: &MemoryLog,
     noise: &'static str,
 ) -> (Result<AttemptResult, Failure>, Vec<String>) {
+    corrected_by(&Solver::Correction(Arc::new(Expert)), student, log, noise).await
+}
+
+async fn corrected_by(
+    solver: &Solver,
+    student: &Trajectory,
+    log: &MemoryLog,
+    noise: &'static str,
+) -> (Result<AttemptResult, Failure>, Vec<String>) {
     let (task, sampling) = (task(), Sampling::default());
-    let script: Arc<dyn ScriptedSolver> = Arc::new(Expert);
-    let solver = Solver::Correction(script.clone());
     let spec = AttemptSpec {
         task: &task,
         sample: 0,
-        solver: &solver,
+        solver,
         format: &FORMAT,
         sampling: &sampling,
         max_turns: 4,
-        max_identical_turns: None,
+        max_identical_turns: Some(2),
+        code_within_tokens: None,
         feedback: None,
     };
     let mut session = Echo {
         noise,
         ..Echo::default()
     };
-    let result = correct(&spec, &script, student, &mut session, log).await;
+    let result = correct(&spec, student, &mut session, log).await;
     (result, session.cells)
 }
 
 #[test]
-fn the_context_ends_with_the_first_failing_turn_or_before_the_wrong_answer() {
+fn the_context_ends_with_the_first_failing_turn_or_before_the_first_result() {
     let (a, b) = (step("a"), step("b"));
-    let (fail, answer) = (step("fail"), FORMAT.write_answer("3"));
+    let (shown, saved) = (step("answer: 3"), step("save('./output/a.csv')"));
+    let outputs = ["output/a.csv".to_owned()];
+    let (fail, answer) = (step("fail"), FORMAT.write_answer(SHOWN));
+    let other = FORMAT.write_answer("4");
     let error = Flaw::Error("KeyError".into());
     let open = "```python\nx";
     for (replies, kept, flaw) in [
@@ -160,12 +172,17 @@ fn the_context_ends_with_the_first_failing_turn_or_before_the_wrong_answer() {
         (vec![&answer], 0, Flaw::Outcome),
         (vec![&a, open, &answer], 2, Flaw::Malformed),
         (vec![&a, &b, &b, &b], 3, Flaw::Repeated),
+        (vec![&a, &b, &shown, &b, &answer], 2, Flaw::Outcome),
+        (vec![&a, &saved, &b, &answer], 1, Flaw::Outcome),
+        (vec![&shown, &answer], 0, Flaw::Outcome),
+        // The answer is not the one that was shown.
+        (vec![&a, &shown, &other], 2, Flaw::Outcome),
         // It ran out of turns.
         (vec![&a, &b], 1, Flaw::Outcome),
         (vec![], 0, Flaw::Outcome),
     ] {
         let student = attempt(&replies);
-        let (turns, found) = context(&student);
+        let (turns, found) = context(&student, &outputs);
         assert_eq!((turns.len(), found), (kept, flaw), "{replies:?}");
     }
 }
@@ -192,6 +209,217 @@ async fn a_script_continues_after_the_failing_turn_in_the_same_state() {
     assert_eq!(result.corrects, Some(corrects));
     let paid = result.turns.iter().map(|turn| turn.usage);
     assert!(paid.eq([Usage::default(); 5]), "the student has paid");
+}
+
+#[tokio::test]
+async fn a_script_says_nothing_of_a_wrong_outcome() {
+    let student = attempt(&[&step("a"), &step("answer: 3"), &FORMAT.write_answer(SHOWN)]);
+    let (result, cells) = corrected(&student, &MemoryLog::default(), "").await;
+    assert_eq!(cells, ["a", "look", "compute"]);
+    let first = &result.unwrap().turns[1].reply;
+    assert!(first.starts_with("I look.\n"), "{first}");
+}
+
+#[test]
+fn a_script_rejects_the_turn_that_failed_and_a_model_the_next_one() {
+    let (a, fail, answer) = (step("a"), step("fail"), FORMAT.write_answer(SHOWN));
+    let student = attempt(&[&a, &fail, &answer]);
+    let looks = FORMAT.write_step("I look.", "look");
+    let of = |student: &Trajectory, kept, first: &str| {
+        let contrast = contrast(student, (&[], Language::En), kept, first)?;
+        Some((contrast.turn, contrast.better))
+    };
+    let flaw = Flaw::Error("KeyError".into());
+    let remarked = with_remark(&remark(&flaw, false, Language::En), &looks);
+    assert_eq!(of(&student, 2, &remarked), Some((1, looks.clone())));
+    assert_eq!(of(&student, 2, &looks), Some((2, looks.clone())));
+    assert_eq!(of(&student, 1, &remarked), None);
+    // Without the failing turn, the script would have looked first.
+    let misnamed = attempt(&[&fail, &a, &answer]);
+    assert_eq!(of(&misnamed, 1, &remarked), None);
+    assert_eq!(of(&misnamed, 1, &looks), Some((1, looks.clone())));
+    // The first result of a wrong outcome is rejected; neither the only turn nor an end is.
+    let shown = step("answer: 3");
+    let student = attempt(&[&a, &shown, &answer]);
+    assert_eq!(of(&student, 1, &looks), Some((1, looks.clone())));
+    assert_eq!(of(&attempt(&[&shown, &answer]), 0, &looks), None);
+    assert_eq!(of(&attempt(&[&a, &answer]), 1, &looks), None);
+}
+
+#[test]
+fn a_remark_can_be_taken_out() {
+    for reply in ["I look.\ncell", "Analyse: I look."] {
+        let remarked = with_remark("It failed.", reply);
+        assert_eq!(without_remark("It failed.", &remarked).unwrap(), reply);
+        assert_eq!(without_remark("It failed.", reply), None);
+    }
+}
+
+/// Answers at once, and says whether it begins or resumes.
+struct Resumes;
+
+impl ScriptedSolver for Resumes {
+    fn name(&self) -> &str {
+        "resumes"
+    }
+    fn reply(&self, _: &Task, _: u32, _: &[Message]) -> Result<String, String> {
+        Ok(FORMAT.write_answer("begins"))
+    }
+    fn resume(&self, _: &Task, _: u32, _: &[Message]) -> Result<String, String> {
+        Ok(FORMAT.write_answer("resumes"))
+    }
+}
+
+#[tokio::test]
+async fn a_script_resumes_where_the_student_has_seen_the_files() {
+    let (a, fail, answer) = (step("a"), step("fail"), FORMAT.write_answer("3"));
+    let open = "```python\nx";
+    for (replies, expected) in [
+        (vec![&*a, &a, &answer], "resumes"),
+        // It fails with a `KeyError`.
+        (vec![&fail, &answer], "resumes"),
+        (vec![open, &answer], "begins"),
+        (vec![&answer], "begins"),
+    ] {
+        let student = attempt(&replies);
+        let script = Solver::Correction(Arc::new(Resumes));
+        let (result, _) = corrected_by(&script, &student, &MemoryLog::default(), "").await;
+        let last = result.unwrap().turns.pop().unwrap().reply;
+        assert!(last.ends_with(expected), "{last}");
+    }
+}
+
+/// A model that computes once and answers with the number of messages that it saw first. It keeps what it saw.
+#[derive(Default)]
+struct Teacher(Mutex<Vec<Vec<Message>>>);
+
+#[async_trait]
+impl ChatModel for Teacher {
+    fn name(&self) -> &str {
+        "openai:teacher"
+    }
+    fn price(&self) -> Option<Price> {
+        None
+    }
+    async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, ChatError> {
+        let mut seen = self.0.lock().unwrap();
+        seen.push(request.messages.to_vec());
+        let content = match seen.len() {
+            1 => step("compute"),
+            _ => FORMAT.write_answer(&seen[0].len().to_string()),
+        };
+        Ok(Reply {
+            content,
+            usage: Usage {
+                prompt_tokens: 5,
+                completion_tokens: 5,
+            },
+            truncated: false,
+            repetition: false,
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_model_continues_what_it_sees_as_its_own() {
+    let fail = step("fail");
+    let student = attempt(&[&step("a"), &fail, &fail, &FORMAT.write_answer("3")]);
+    let model = Arc::new(Teacher::default());
+    let teacher = Solver::Model(model.clone());
+    let (result, cells) = corrected_by(&teacher, &student, &MemoryLog::default(), "").await;
+    let result = result.unwrap();
+    assert_eq!(cells, ["a", "fail", "compute"]);
+    let note = note(&Flaw::Error("KeyError".into()), 2);
+    let prompts = model.0.lock().unwrap();
+    for prompt in prompts.iter() {
+        assert_eq!(prompt[0].content, format!("{}\n\n{note}", FORMAT.system()));
+        let kept = result.messages.iter().zip(prompt).skip(1);
+        for (kept, seen) in kept {
+            assert_eq!((kept.role, &kept.content), (seen.role, &seen.content));
+        }
+    }
+    assert_eq!(prompts.len(), 2);
+    assert_eq!(result.messages[0].content, FORMAT.system());
+    let opening = FORMAT.initial_messages(&task()).len();
+    let answer = format!("Finished:\n{}", opening + 4);
+    assert_eq!(result.turns.last().unwrap().reply, answer);
+    let replies = result.messages.iter();
+    let replies = replies.filter(|m| m.role == Role::Assistant);
+    let trained: Vec<bool> = replies.map(|m| m.trained).collect();
+    assert_eq!(trained, [false, false, true, true]);
+    assert_eq!(result.corrects.unwrap().turns, 2);
+    let paid: Vec<u64> = result.turns.iter().map(|turn| turn.usage.total()).collect();
+    assert_eq!(paid, [0, 0, 10, 10]);
+}
+
+/// A model that always gives this reply.
+struct Stuck(String);
+
+#[async_trait]
+impl ChatModel for Stuck {
+    fn name(&self) -> &str {
+        "openai:stuck"
+    }
+    fn price(&self) -> Option<Price> {
+        None
+    }
+    async fn reply(&self, _: &ChatRequest<'_>) -> Result<Reply, ChatError> {
+        Ok(Reply {
+            content: self.0.clone(),
+            usage: Usage::default(),
+            truncated: false,
+            repetition: false,
+        })
+    }
+}
+
+#[tokio::test]
+async fn equal_replies_of_the_student_do_not_count_as_repeated() {
+    let (a, b) = (step("a"), step("b"));
+    let student = attempt(&[&a, &b, &b, &b]);
+    let teacher = Solver::Model(Arc::new(Stuck(b)));
+    let (result, cells) = corrected_by(&teacher, &student, &MemoryLog::default(), "").await;
+    let result = result.unwrap();
+    assert_eq!(cells, ["a", "b", "b", "b", "b"]);
+    assert_eq!((result.end, result.turns.len()), (End::Repetition, 5));
+    assert_eq!(result.corrects.unwrap().turns, 3);
+}
+
+#[tokio::test]
+async fn a_model_that_has_to_begin_reads_no_note() {
+    let student = attempt(&[&FORMAT.write_answer("3")]);
+    let model = Arc::new(Teacher::default());
+    let teacher = Solver::Model(model.clone());
+    let (result, _) = corrected_by(&teacher, &student, &MemoryLog::default(), "").await;
+    result.unwrap();
+    let prompts = model.0.lock().unwrap();
+    assert_eq!(prompts[0], FORMAT.initial_messages(&task()));
+}
+
+#[test]
+fn notes_differ_by_what_went_wrong_and_have_a_limit() {
+    let flaws = [
+        Flaw::Error("KeyError".into()),
+        Flaw::Stopped,
+        Flaw::Malformed,
+        Flaw::Repeated,
+        Flaw::Outcome,
+    ];
+    let notes = flaws.map(|flaw| note(&flaw, 100));
+    for (at, one) in notes.iter().enumerate() {
+        assert!(one.len() + 2 <= MAX_CORRECTION_NOTE, "{}", one.len());
+        assert!(!notes[..at].contains(one), "{one}");
+    }
+    let messages = [Message::new(Role::User, "q")];
+    let advised = Advised {
+        model: Arc::new(Teacher::default()),
+        note: "n".into(),
+    };
+    let expected = [
+        Message::new(Role::System, "n"),
+        Message::new(Role::User, "q"),
+    ];
+    assert_eq!(advised.advise(&messages), expected);
 }
 
 #[tokio::test]

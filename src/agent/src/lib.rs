@@ -25,7 +25,7 @@ pub use self::pybench::{END, PybenchFormat, START};
 pub use code_interpreter::CodeInterpreterFormat;
 pub use codeact::CodeActFormat;
 pub use convert::{Act, Converted, Dialogue, DialogueMessage, Part, System, Unsupported, convert};
-pub use correction::{correct, fork};
+pub use correction::{Contrast, MAX_CORRECTION_NOTE, contrast, correct, fork};
 pub use feedback::{Feedback, TurnContext, TurnFeedback};
 pub use live_turns::live_turns;
 pub use log::JournalLog;
@@ -104,6 +104,12 @@ pub trait Format: Send + Sync {
     /// Instruction for a model whose reply violates the format.
     fn format_hint(&self) -> &'static str {
         "Reply with one complete code block, or with Finished: and the answer."
+    }
+
+    /// Texts of which every reply with code or an answer contains one, in capital or small letters. Empty if a reply
+    /// may be an answer without such a text.
+    fn openings(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// Parses a reply.

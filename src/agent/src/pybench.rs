@@ -8,6 +8,8 @@ pub const START: &str = "<|execute_start|>";
 /// Closes a cell; also the stop sequence.
 pub const END: &str = "<|execute_end|>";
 pub(super) const FENCE: &str = "```";
+/// The word before an answer.
+pub(super) const FINISHED: &str = "finished";
 /// Names of the language of a Python block.
 const PYTHON: [&str; 4] = ["python", "py", "python3", "ipython"];
 const SYSTEM: &str = include_str!("../prompts/pybench.jinja");
@@ -32,6 +34,10 @@ impl Format for PybenchFormat {
 
     fn stop(&self) -> Vec<String> {
         vec![END.to_owned()]
+    }
+
+    fn openings(&self) -> &'static [&'static str] {
+        &[START, FENCE, FINISHED]
     }
 
     fn parse<'a>(&self, reply: &'a str) -> Parsed<'a> {
@@ -187,7 +193,7 @@ pub(super) fn finished(reply: &str) -> Option<(usize, &str)> {
         let words = line.trim_start_matches(['#', '*', '_', '>', ' ', '\t']);
         let is_finished = words
             .get(..8)
-            .is_some_and(|w| w.eq_ignore_ascii_case("finished"));
+            .is_some_and(|w| w.eq_ignore_ascii_case(FINISHED));
         if is_finished {
             let tail = words[8..].trim_start_matches(['*', '_', ' ']);
             if let Some(tail) = tail.strip_prefix([':', '：']) {

@@ -23,6 +23,10 @@ impl Format for PybenchShortFormat {
         PybenchFormat.stop()
     }
 
+    fn openings(&self) -> &'static [&'static str] {
+        PybenchFormat.openings()
+    }
+
     fn parse<'a>(&self, reply: &'a str) -> Parsed<'a> {
         PybenchFormat.parse(reply)
     }

@@ -23,8 +23,11 @@ pub struct AttemptSpec<'a> {
     pub sampling: &'a Sampling,
     /// Maximum number of replies.
     pub max_turns: u32,
-    /// The attempt ends after this many equal replies in a row.
+    /// The attempt ends after this many equal replies in a row; those of a recorded attempt that it continues do not
+    /// count.
     pub max_identical_turns: Option<u32>,
+    /// The attempt ends with a reply of so many tokens that has begun neither code nor an answer.
+    pub code_within_tokens: Option<u32>,
     /// Gives feedback between the turns; `None` if the attempt ends with its first answer.
     pub feedback: Option<&'a dyn TurnFeedback>,
 }
@@ -41,6 +44,25 @@ impl AttemptSpec<'_> {
             .take_while(|turn| turn.reply == last.reply);
         equal.count() >= count as usize
     }
+
+    /// Why the attempt ends with this reply although its task is not done.
+    fn early_end(&self, reply: &Reply) -> Option<End> {
+        if reply.repetition {
+            return Some(End::Repetition);
+        }
+        let limit = u64::from(self.code_within_tokens?);
+        let openings = self.format.openings();
+        let is_late = reply.usage.completion_tokens >= limit && !openings.is_empty();
+        (is_late && !begins(&reply.content, openings)).then_some(End::NoCode)
+    }
+}
+
+/// Whether the text contains one of the openings, in capital or small letters.
+fn begins(text: &str, openings: &[&str]) -> bool {
+    let text = text.to_ascii_lowercase();
+    openings
+        .iter()
+        .any(|opening| text.contains(&opening.to_ascii_lowercase()))
 }
 
 /// The result of an attempt.
@@ -99,6 +121,16 @@ pub async fn solve(
     session: &mut dyn Session,
     log: &dyn TurnLog,
 ) -> Result<AttemptResult, Failure> {
+    solve_after(attempt, 0, session, log).await
+}
+
+/// As [`solve`], of an attempt whose first `kept` turns are those of another one, which the log has.
+pub(crate) async fn solve_after(
+    attempt: &AttemptSpec<'_>,
+    kept: usize,
+    session: &mut dyn Session,
+    log: &dyn TurnLog,
+) -> Result<AttemptResult, Failure> {
     let mut steps = StepLog::open(log)?;
     let mut messages = attempt.format.initial_messages(attempt.task);
     let opening = messages.len();
@@ -109,15 +141,16 @@ pub async fn solve(
         let text = attempt.format.truncate(&reply.content, reply.truncated);
         messages.push(Message::new(Role::Assistant, text.clone()));
         let parsed = attempt.format.parse(&text);
-        let done = match &parsed {
-            _ if reply.repetition => Some(End::Repetition),
-            Parsed::Answer(_) => Some(End::Finished),
-            Parsed::Unfinished(_) => Some(End::NoAnswer),
+        let early = attempt.early_end(&reply);
+        let done = match (&early, &parsed) {
+            (Some(early), _) => Some(early.clone()),
+            (None, Parsed::Answer(_)) => Some(End::Finished),
+            (None, Parsed::Unfinished(_)) => Some(End::NoAnswer),
             _ => None,
         };
-        let cells = match reply.repetition {
-            true => Vec::new(),
-            false => parsed.cells(),
+        let cells = match early {
+            Some(_) => Vec::new(),
+            None => parsed.cells(),
         };
         let mut runs = steps.run(attempt, session, cells).await?.into_iter();
         let first = runs.next();
@@ -130,9 +163,10 @@ pub async fn solve(
         };
         messages.extend(turn.observations().map(|seen| attempt.format.observe(seen)));
         turns.push(turn);
-        let stuck = attempt.is_stuck(&turns).then_some(End::Repetition);
+        let own = turns.get(kept..).unwrap_or_default();
+        let stuck = attempt.is_stuck(own).then_some(End::Repetition);
         let feedback = match attempt.feedback {
-            Some(source) if done != Some(End::Repetition) => {
+            Some(source) if !done.as_ref().is_some_and(End::is_early) => {
                 let context = TurnContext {
                     task: attempt.task,
                     sample: attempt.sample,
@@ -162,6 +196,7 @@ pub async fn solve(
         }
     }
     steps.finish()?;
+    leave_out_mistake(attempt, &mut messages);
     Ok(AttemptResult {
         messages,
         turns,
@@ -169,6 +204,17 @@ pub async fn solve(
         fault: attempt.solver.fault(attempt.task, attempt.sample),
         corrects: None,
     })
+}
+
+/// Takes the deliberate mistake of a script out of training; its repair stays in.
+fn leave_out_mistake(attempt: &AttemptSpec<'_>, messages: &mut [Message]) {
+    let mut replies = messages
+        .iter_mut()
+        .filter(|message| message.role == Role::Assistant);
+    let mistake = attempt.solver.mistake(attempt.task, attempt.sample);
+    if let Some(reply) = mistake.and_then(|at| replies.nth(at)) {
+        reply.trained = false;
+    }
 }
 
 /// The observation for a reply that violates the format.

@@ -116,6 +116,7 @@ async fn run_solver(
         sampling: &sampling,
         max_turns: 4,
         max_identical_turns: Some(3),
+        code_within_tokens: Some(40),
         feedback,
     };
     let mut session = Echo {
@@ -180,6 +181,43 @@ async fn a_script_knows_the_task() {
     assert_eq!(solved.unwrap().fault, Some(task().keyword));
 }
 
+/// Runs two cells and answers. The reply with this number is a mistake.
+struct Slips(Option<usize>);
+
+impl ScriptedSolver for Slips {
+    fn name(&self) -> &str {
+        "slips"
+    }
+    fn reply(&self, _: &Task, _: u32, messages: &[Message]) -> Result<String, String> {
+        let replies = messages.iter().filter(|m| m.role == Role::Assistant);
+        match replies.count() {
+            2 => answer("2"),
+            number => step(&number.to_string()),
+        }
+        .map_err(|error| error.to_string())
+    }
+    fn mistake(&self, _: &Task, _: u32) -> Option<usize> {
+        self.0
+    }
+}
+
+#[tokio::test]
+async fn a_deliberate_mistake_is_not_trained() {
+    for (mistake, expected) in [
+        (Some(0), [false, true, true]),
+        (Some(1), [true, false, true]),
+        (None, [true, true, true]),
+    ] {
+        let solver = Solver::Script(Arc::new(Slips(mistake)));
+        let (solved, _) = run_solver(&solver, &MemoryLog::default(), 0, None).await;
+        let messages = solved.unwrap().messages;
+        let replies = messages.iter().filter(|m| m.role == Role::Assistant);
+        let trained: Vec<bool> = replies.map(|m| m.trained).collect();
+        assert_eq!(trained, expected);
+        assert!(messages.iter().filter(|m| !m.trained).count() <= 1);
+    }
+}
+
 #[tokio::test]
 async fn the_kinds_of_ends_are_distinguished() {
     let just_talk = Scripted::new([Ok("I think it is 2.".to_owned())]);
@@ -191,6 +229,41 @@ async fn the_kinds_of_ends_are_distinguished() {
     let solved = solved.unwrap();
     assert_eq!((solved.end, cells.len()), (End::MaxTurns, 4));
     assert!(solved.turns[3].observation.is_some(), "the last cell runs");
+}
+
+/// The end of an attempt that begins with a reply of so many tokens, and the number of its cells.
+async fn end_after(content: &str, tokens: u64) -> (Option<End>, usize) {
+    let teacher = Scripted::new([Ok(content.to_owned()), step("1")]);
+    if let Ok(reply) = &mut teacher.lines.lock().unwrap()[0] {
+        reply.usage.completion_tokens = tokens;
+    }
+    let (solved, cells) = run(&teacher, &MemoryLog::default(), 0).await;
+    (solved.ok().map(|solved| solved.end), cells.len())
+}
+
+#[tokio::test]
+async fn a_long_reply_without_code_ends_the_attempt() {
+    assert_eq!(end_after("I think", 40).await, (Some(End::NoCode), 0));
+    assert_eq!(end_after("", 40).await, (Some(End::NoCode), 0));
+    assert_eq!(end_after("I think", 39).await, (Some(End::NoAnswer), 0));
+    assert_eq!(
+        end_after("**FINISHED**: 3", 40).await,
+        (Some(End::Finished), 0)
+    );
+    // A cell that never closes has begun: the model is told, and goes on until it has no more to say.
+    assert_eq!(end_after("```python\n1", 40).await, (None, 1));
+}
+
+#[test]
+fn every_reply_with_code_or_an_answer_has_an_opening() {
+    for choice in pybench_run::FormatChoice::ALL {
+        let format = crate::format(choice);
+        let replies = [format.write_step("", "1"), format.write_answer("1")];
+        for reply in replies {
+            assert!(super::begins(&reply, format.openings()), "{reply}");
+        }
+        assert!(!super::begins("Let me see.", format.openings()));
+    }
 }
 
 #[tokio::test]

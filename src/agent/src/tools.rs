@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::pybench::{EMPTY, finished};
+use super::pybench::{EMPTY, FINISHED, finished};
 use super::{Format, Parsed};
 use pybench_llm::tool_calls;
 use pybench_llm::tool_calls::ToolCall;
@@ -49,6 +49,10 @@ impl Format for ToolsFormat {
 
     fn stop(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    fn openings(&self) -> &'static [&'static str] {
+        &[tool_calls::OPEN, FINISHED]
     }
 
     fn format_hint(&self) -> &'static str {

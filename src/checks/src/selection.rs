@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use pybench_run::{Filter, Goal, Grade, Keep};
 use pybench_types::id::{CompactDigest, Digest};
-use pybench_types::trajectory::{Finding, Outcome, Role, Trajectory, Verdict};
+use pybench_types::trajectory::{End, Finding, Outcome, Role, Trajectory, Verdict};
 
 /// Filters that drop trajectories which are correct but not needed.
 pub const CHOICES: [&str; 3] = ["duplicate", "keep", "accept"];
@@ -19,13 +19,14 @@ pub fn holds(verdict: &Verdict) -> bool {
     failed.all(|finding| CHOICES.contains(&&*finding.filter))
 }
 
-/// The features of a trajectory that selection uses. A run holds them for all of its trajectories, so they are small.
+/// The features of a trajectory that selection and reports use. A run holds them for all of its trajectories, so they are small.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrajectoryFeatures {
     pub id: CompactDigest,
     pub task: CompactDigest,
     /// The fault that the expert planted, if any.
     pub fault: Option<Box<str>>,
+    pub end: End,
     messages: CompactDigest,
     turns: u32,
     tokens: u64,
@@ -44,6 +45,7 @@ impl TrajectoryFeatures {
             id: (&trajectory.id).into(),
             task: (&trajectory.task).into(),
             fault: trajectory.fault.as_deref().map(Into::into),
+            end: trajectory.end.clone(),
             messages: (&Digest::of_json(&trajectory.messages)).into(),
             turns: u32::try_from(trajectory.turns.len()).unwrap_or(u32::MAX),
             // Without a token count, compare the length of the replies.
@@ -242,6 +244,7 @@ mod tests {
         TrajectoryFeatures {
             id: digest(words),
             fault: None,
+            end: End::Finished,
             task: digest(task),
             messages: digest(1000 + words),
             turns: turns as u32,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use pybench_cluster::{
     Cluster, Started, Status, StoreStatus, TemporalStatus, install_postgres, install_seaweedfs,
     install_temporal,
@@ -15,7 +15,7 @@ use pybench_run::{PostgresServer, RunError};
 
 /// Start and end PostgreSQL on this machine, for runs whose journal is kept there
 ///
-/// With --store an S3 server and with --temporal a Temporal server are started too. PostgreSQL listens on 127.0.0.1 and asks
+/// With --store an S3 server and with --temporal a Temporal server are started too, with --all both. PostgreSQL listens on 127.0.0.1 and asks
 /// for a password, which is generated and kept in a file that only you can read. As root, it runs as the user `postgres` or
 /// `daemon`. See docs/cluster.md.
 #[derive(Debug, Args)]
@@ -32,6 +32,10 @@ pub(crate) struct ClusterArgs {
 #[derive(Debug, Subcommand)]
 enum ClusterCommand {
     /// Install and start what does not run, and write the profile
+    #[command(
+        group = ArgGroup::new("with_store").args(["store", "all"]).multiple(true),
+        group = ArgGroup::new("with_temporal").args(["temporal", "all"]).multiple(true),
+    )]
     Up {
         /// Port of PostgreSQL [default: that of last time, or a free one]
         #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
@@ -40,14 +44,17 @@ enum ClusterCommand {
         #[arg(long)]
         store: bool,
         /// Port of the S3 server [default: that of last time, or a free one]
-        #[arg(long, value_name = "PORT", requires = "store", value_parser = clap::value_parser!(u16).range(1..))]
+        #[arg(long, value_name = "PORT", requires = "with_store", value_parser = clap::value_parser!(u16).range(1..))]
         store_port: Option<u16>,
         /// Start Temporal's development server too, which distributes the units of runs of the profile to workers
         #[arg(long)]
         temporal: bool,
         /// Port of Temporal [default: that of last time, or a free one]
-        #[arg(long, value_name = "PORT", requires = "temporal", value_parser = clap::value_parser!(u16).range(1..))]
+        #[arg(long, value_name = "PORT", requires = "with_temporal", value_parser = clap::value_parser!(u16).range(1..))]
         temporal_port: Option<u16>,
+        /// Start all servers: PostgreSQL, the S3 server and Temporal
+        #[arg(long)]
+        all: bool,
     },
     /// Show what answers
     Status,
@@ -82,9 +89,10 @@ fn run(args: &ClusterArgs) -> Result<(), RunError> {
             store_port,
             temporal,
             temporal_port,
+            all,
         } => {
             let started = cluster.up(&server, postgres_port)?;
-            if store {
+            if store || all {
                 let store = cluster.up_store(&install_seaweedfs(&uv)?, store_port)?;
                 let endpoint = store.endpoint.as_deref().unwrap_or_default();
                 cli::print(&format!(
@@ -92,7 +100,7 @@ fn run(args: &ClusterArgs) -> Result<(), RunError> {
                     store.bucket
                 ))?;
             }
-            if temporal {
+            if temporal || all {
                 let started = cluster.up_temporal(&install_temporal(&uv)?, temporal_port)?;
                 cli::print(&temporal_text(&started))?;
             }

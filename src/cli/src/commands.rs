@@ -15,7 +15,7 @@ use crate::{Cli, cluster, doctor, guard, help, interpreter, remote, run, setup, 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make a dataset: crawl, query, rollout, grade and shard in order
-    Synthesize(InProfile<WritesDataset<BeginArgs>>),
+    Synthesize(pybench_synthesize::drain::SynthesizeArgs),
     /// Profile a folder of your own files and write a recipe for it
     Init(pybench_crawl::init::InitArgs),
     /// Collect files from the recipe's sources and profile them
@@ -133,10 +133,13 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
 impl Command {
     pub(crate) fn run(self) -> ExitCode {
         match self {
-            Self::Synthesize(args) => cli::stage_with(args, |context| async move {
-                let _guard = guard::of_run(&context)?;
-                pybench_synthesize::run(&context).await
-            }),
+            Self::Synthesize(args) => {
+                let seconds = args.drain_seconds;
+                cli::stage_with(args, move |context| async move {
+                    let _guard = guard::of_run(&context)?;
+                    pybench_synthesize::drain::run(&context, seconds).await
+                })
+            }
             Self::Init(args) => cli::main_with(args.log, |process| async move {
                 Ok(pybench_crawl::init::run(args, &process).await?)
             }),
@@ -181,8 +184,9 @@ impl Command {
                 Ok(pybench_synthesize::status::run(&args, headline)?)
             }),
             Self::Show(mut args) => cli::main_with(args.log, |process| async move {
+                let asked = args.source.clone();
                 remote::fetch(&mut args.source, &process).await?;
-                Ok(pybench_show::run(&args)?)
+                Ok(pybench_show::run(&args, &asked)?)
             }),
             Self::Studio(args) => cli::main_with(args.log, |process| async move {
                 Ok(pybench_studio::command::run(&args, &process).await?)

@@ -98,7 +98,9 @@ struct Destination {
 /// Runs the command.
 pub(crate) fn main(args: RunArgs) -> ExitCode {
     match args.command {
-        RunCommand::Move(args) => cli::main_with(args.log, |_| async move { Ok(move_run(&args)?) }),
+        RunCommand::Move(args) => {
+            cli::main_with(args.log, |_| async move { Ok(move_run(&args).await?) })
+        }
         RunCommand::Fetch(args) => cli::main_with(args.log, |process| async move {
             Ok(fetch(&args, &process).await?)
         }),
@@ -153,14 +155,20 @@ async fn fetch(args: &FetchArgs, process: &Process) -> Result<(), RunError> {
     }
 }
 
-fn move_run(args: &MoveArgs) -> Result<(), RunError> {
+async fn move_run(args: &MoveArgs) -> Result<(), RunError> {
     let root = own_folder_of(&args.run, args.runs_dir.as_deref())?;
     let moved = relocate(&root, args.destination.profile.as_deref())?;
+    let left_queue = moved.as_ref().and_then(|moved| moved.left_queue.as_ref());
+    if let Some(queue) = left_queue
+        && let Err(error) = pybench_temporal::clear(queue).await
+    {
+        tracing::warn!("activities of the run may be left at its old place: {error}");
+    }
     cli::print(&text(&root, moved.as_ref()))
 }
 
 fn text(root: &Path, moved: Option<&Relocation>) -> String {
-    let Some(Relocation { from, to, size }) = moved else {
+    let Some(Relocation { from, to, size, .. }) = moved else {
         return format!("{} is there already\n", root.display());
     };
     format!(

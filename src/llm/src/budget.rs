@@ -1,11 +1,13 @@
 //! Paid calls: reserved in the journal before they are sent, settled afterward, and never paid twice.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::response_cache::CacheEntry;
@@ -60,13 +62,25 @@ pub struct Metered<T> {
 }
 
 /// Reservations that the calls of a process hold. Models with a common budget share the ledger, so that none of
-/// them reports the budget as used up while a call of another may still return a part of it.
+/// them reports the budget as used up while a call of another may still return a part of it. It keeps replies that the
+/// journal cannot record now.
 #[derive(Debug, Default)]
 pub struct BudgetLedger {
     /// Calls that hold a reservation.
     in_flight: Mutex<usize>,
     /// Notified when a reservation was settled or released.
     freed: Notify,
+    /// What calls cost, and their replies, which an outage has kept out of the journal; by the id of the call.
+    unrecorded: Mutex<HashMap<String, (Reservation, Value)>>,
+}
+
+impl BudgetLedger {
+    fn unrecorded(&self) -> MutexGuard<'_, HashMap<String, (Reservation, Value)>> {
+        // Entries are added and removed whole, so a panic leaves none half done.
+        self.unrecorded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A model with one API key.
@@ -265,6 +279,7 @@ impl<T> Metered<T> {
     fn look_up<R: PaidReply>(&self, call: &Call) -> Result<CallLookup<R>, RunError> {
         for attempt in 0_u64.. {
             let id = format!("{}/{attempt}", call.turn);
+            self.record_late(&id)?;
             let Some(known) = self.folder.journal().call(&id)? else {
                 return Ok(CallLookup::Missing(id));
             };
@@ -282,6 +297,19 @@ impl<T> Metered<T> {
             "no attempt number left for {}",
             call.turn
         )))
+    }
+
+    /// Records the reply of a call, if an outage has kept it out of the journal.
+    fn record_late(&self, id: &str) -> Result<(), RunError> {
+        let kept = self.ledger.unrecorded().get(id).cloned();
+        let Some((used, settled)) = kept else {
+            return Ok(());
+        };
+        let recorded = self.folder.journal().settle(id, used, &settled);
+        if !recorded.as_ref().is_err_and(RunError::is_outage) {
+            self.ledger.unrecorded().remove(id);
+        }
+        recorded
     }
 
     fn cost(&self, usage: Usage) -> Reservation {
@@ -467,7 +495,13 @@ impl<T> ReservedCall<'_, T> {
                 let used = charge(self.metered.price, reply, self.most);
                 let (request, reply) = (request.clone(), reply.clone());
                 let settled = serde_json::to_value(SettledCall { request, reply })?;
-                journal.settle(&self.id, used, &settled)
+                let recorded = journal.settle(&self.id, used, &settled);
+                if recorded.as_ref().is_err_and(RunError::is_outage) {
+                    // The next attempt at the unit finds it.
+                    let mut unrecorded = self.metered.ledger.unrecorded();
+                    unrecorded.insert(self.id.clone(), (used, settled));
+                }
+                recorded
             }
             Err(error) if error.may_be_charged() => journal.mark_uncertain(&self.id),
             Err(_) => journal.release(&self.id),
@@ -499,7 +533,10 @@ fn store_in_cache<R: PaidReply>(call: &Call, reply: &R, new: bool) -> Result<(),
 }
 
 fn internal(error: RunError) -> ChatError {
-    ChatError::Internal(error.to_string())
+    match error.is_outage() {
+        true => ChatError::Outage(error.to_string()),
+        false => ChatError::Internal(error.to_string()),
+    }
 }
 
 #[async_trait]

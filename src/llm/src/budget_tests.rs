@@ -91,6 +91,49 @@ async fn a_settled_call_is_not_paid_again_unless_the_conversation_differs() {
 }
 
 #[tokio::test]
+async fn a_reply_that_an_outage_kept_out_of_the_journal_is_not_paid_again() {
+    let (at, paid) = (tempfile::tempdir().unwrap(), Paid::default());
+    let metered = Metered::new(&paid, folder(&at), FREE, "f");
+    let sampling = Sampling::default();
+    let messages = [Message::new(Role::User, "question")];
+    let request = ChatRequest {
+        key: &Digest::of_bytes(b"task"),
+        sample: 0,
+        messages: &messages,
+        sampling: &sampling,
+        stop: &[],
+        pictures: &[],
+    };
+    let call = metered.call(&request);
+    let id = format!("{}/0", call.turn);
+    let reserved = metered.reserve(id.clone(), metered.cost(call.most)).await;
+    drop(reserved.unwrap());
+    let reply = Reply {
+        content: "a reply".to_owned(),
+        usage: Usage {
+            prompt_tokens: 100,
+            completion_tokens: 10,
+        },
+        truncated: false,
+        repetition: false,
+    };
+    let used = metered.cost(reply.usage);
+    let settled = SettledCall {
+        request: call.digest.clone(),
+        reply: reply.clone(),
+    };
+    let settled = serde_json::to_value(settled).unwrap();
+    metered.ledger.unrecorded().insert(id, (used, settled));
+    for _ in 0..2 {
+        assert_eq!(metered.reply(&request).await.unwrap(), reply);
+        assert!(metered.ledger.unrecorded().is_empty());
+    }
+    assert_eq!(paid.calls.load(Ordering::SeqCst), 0);
+    let spent = metered.folder.journal().spent().unwrap();
+    assert_eq!((spent.calls, spent.uncertain, spent.tokens), (1, 0, 110));
+}
+
+#[tokio::test]
 async fn another_run_does_not_pay_again_for_the_same_sample() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (cache, paid) = (tempfile::tempdir().unwrap(), Paid::default());

@@ -11,6 +11,7 @@ mod openai;
 mod price;
 mod rate_limiter;
 mod reply_watcher;
+mod required_text;
 mod response_cache;
 mod saturation;
 mod settled;
@@ -26,6 +27,7 @@ pub use openai::{OpenAi, OpenAiOptions};
 pub use price::{known_price, price_of, token_bound};
 pub use rate_limiter::{Limits, RateLimiter, RatePermit, Refusal};
 pub use reply_watcher::ReplyWatcher;
+pub use required_text::RequiredText;
 pub use response_cache::ResponseCache;
 
 use async_trait::async_trait;
@@ -143,6 +145,9 @@ pub enum ChatError {
     /// The budget does not allow the call; nothing was sent.
     #[error("the budget is used up: {0}")]
     Budget(String),
+    /// The journal of the run or its store did not answer.
+    #[error("{0}")]
+    Outage(String),
     /// The bookkeeping of pybench failed.
     #[error("{0}")]
     Internal(String),
@@ -193,6 +198,7 @@ impl ChatError {
             Self::Deferred => "deferred",
             Self::Interrupted => "interrupted",
             Self::Budget(_) => "budget",
+            Self::Outage(_) => "outage",
             Self::Internal(_) => "internal",
         }
     }

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::http::{Answered, Transport};
 use super::lines::{Lines, ReadLimits};
-use super::{ChatError, ChatModel, ChatRequest, Reply, ReplyWatcher, price_of};
+use super::{ChatError, ChatModel, ChatRequest, Reply, ReplyWatcher, RequiredText, price_of};
 use pybench_run::ModelChoice;
 use pybench_run::{Price, RepetitionDetection};
 use stream::StreamedAnswer;
@@ -125,6 +125,16 @@ impl OpenAiOptions {
     /// Reads replies as those of Llama's built-in code interpreter; see [`OpenAiOptions::restore_python_tag`].
     pub fn with_python_tag(mut self, restore: bool) -> Self {
         self.restore_python_tag = restore;
+        self
+    }
+
+    /// Asks `pybench serve` to end replies that lack a text.
+    pub fn with_required_text(mut self, required: Option<&RequiredText>) -> Self {
+        let field = required.map(|required| {
+            let value = serde_json::json!(required);
+            (RequiredText::FIELD.to_owned(), value)
+        });
+        self.extra.extend(field);
         self
     }
 

@@ -12,7 +12,8 @@ use pybench_types::trajectory::{Message, Role};
 
 pub use pybench_chat_template::PYTHON_TAG;
 
-const OPEN: &str = "<tool_call>";
+/// Begins a call.
+pub const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
 /// The closing tag, escaped for use inside a JSON string of the block.
 const ESCAPED: &str = "\\u003c/tool_call>";

@@ -13,6 +13,8 @@ pub(crate) const CALLS: &str = "journal.calls";
 pub(crate) const BUCKET: &str = "bucket.toml";
 /// Names the bucket that the run will be kept in.
 pub(crate) const BUCKET_CLAIM: &str = "bucket.claim.toml";
+/// The files of a run folder by which a process finds its journal and its bucket.
+pub const POINTERS: [&str; 4] = [POINTER, MOVE, BUCKET, BUCKET_CLAIM];
 /// Folder in a bucket with the lists of the copies of a run; their names begin with their numbers.
 pub(crate) const COPIES: &str = "copies";
 /// Folder in a bucket with the files of these copies, whose names are their digests.

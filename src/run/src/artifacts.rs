@@ -25,6 +25,7 @@ pub(crate) use transfer::{are_artifacts_of, fetch_artifacts, store_artifacts};
 use crate::journal::JournalPlace;
 use crate::replace::{finish_file, new_file};
 use crate::run_selection::stage_command;
+use crate::store::ExpectedFile;
 use crate::{RunError, RunFolder, artifact_names};
 
 /// Written by `crawl`: one source file per line, sorted by type and origin.
@@ -159,7 +160,8 @@ impl<T: DeserializeOwned> Artifact<T> {
         };
         // While it is replaced, there are two; the new one is there before the journal names it.
         for written in Checksum::recorded(root, self.name)?.iter().rev() {
-            if store.fetch(&written.key(self.name), path)? {
+            let expected = ExpectedFile::with_digest(written.digest());
+            if store.fetch_expected(&written.key(self.name), path, &expected)? {
                 break;
             }
         }

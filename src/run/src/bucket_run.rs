@@ -75,7 +75,8 @@ impl SelectedRun<'_> {
             }
             Some(kept) => {
                 return Err(RunError::Conflict(format!(
-                    "{} is kept in {}; name the folder of that address with --runs-dir, or choose another name with --run NAME",
+                    "{} is kept in {}; name the folder of that address with --runs-dir, or choose another name with --run NAME. To \
+                     keep this run elsewhere from now on, delete {BUCKET} in its folder",
                     root.display(),
                     kept.address
                 )));

@@ -167,6 +167,7 @@ pub(crate) async fn all(factory: &impl Factory) {
     done_units_are_not_repeated(factory).await;
     failures_are_retried_and_counted(factory).await;
     attempts_are_counted_for_each_call(factory).await;
+    outages_do_not_use_up_the_attempts(factory).await;
     deferred_units_stay_pending(factory).await;
     a_panic_is_an_internal_failure(factory).await;
     a_unit_that_hangs_fails_and_the_rest_ends(factory).await;
@@ -176,6 +177,7 @@ pub(crate) async fn all(factory: &impl Factory) {
     a_used_up_budget_stops_new_work(factory).await;
     a_used_up_time_budget_starts_nothing(factory).await;
     a_refused_api_key_stops_new_work(factory).await;
+    a_store_that_refuses_stops_new_work(factory).await;
     the_first_interrupt_finishes_work_in_flight(factory).await;
     the_second_interrupt_stops_now(factory).await;
 }
@@ -277,6 +279,19 @@ async fn attempts_are_counted_for_each_call(factory: &impl Factory) {
     let summary = test.run(&stage, &numbered(2)).await.unwrap();
     assert_eq!((summary.done, summary.failed), (1, 1));
     assert_eq!((stage.attempts("item-0"), stage.attempts("item-1")), (9, 3));
+}
+
+async fn outages_do_not_use_up_the_attempts(factory: &impl Factory) {
+    let test = TestRun::new(factory);
+    let outage = || Failure::from(RunError::Store("away".to_owned()));
+    let stage = Scripted::new(move |_, attempt| match attempt {
+        1 | 2 => Act::Fail(endpoint()),
+        3..6 => Act::Fail(outage()),
+        _ => Act::Done,
+    });
+    let summary = test.run(&stage, &numbered(1)).await.unwrap();
+    assert_eq!((summary.done, summary.failed), (1, 0));
+    assert_eq!(stage.attempts("item-0"), 6);
 }
 
 async fn deferred_units_stay_pending(factory: &impl Factory) {
@@ -458,6 +473,22 @@ async fn a_refused_api_key_stops_new_work(factory: &impl Factory) {
     let error = test.run(&stage, &numbered(4)).await.unwrap_err();
     assert_eq!(error.exit_code(), ExitCode::Endpoint);
     assert_eq!(stage.all_attempts(), 1);
+}
+
+async fn a_store_that_refuses_stops_new_work(factory: &impl Factory) {
+    let test = TestRun::new(factory);
+    let stage = Scripted::new(|item, attempt| match (item, attempt) {
+        ("item-1", 1) => Act::Fail(RunError::StoreRefused("s3://b: 403".to_owned()).into()),
+        _ => Act::Done,
+    });
+    let error = test.run(&stage, &numbered(4)).await.unwrap_err();
+    assert!(matches!(error, RunError::StoreRefused(_)), "{error:?}");
+    assert!(error.to_string().contains("s3://b: 403"), "{error}");
+    assert_eq!(stage.all_attempts(), 2, "no new unit started");
+    let summary = test.folder.journal().summary("scripted").unwrap();
+    assert_eq!((summary.done, summary.failed, summary.pending), (1, 0, 3));
+    // Once the store can be used, the same command continues.
+    assert_eq!(test.run(&stage, &numbered(4)).await.unwrap().done, 4);
 }
 
 async fn the_first_interrupt_finishes_work_in_flight(factory: &impl Factory) {

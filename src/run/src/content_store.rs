@@ -12,7 +12,7 @@ use pybench_types::id::{CompactDigest, Digest};
 
 use super::RunError;
 use super::replace::write_atomically;
-use super::store::Store;
+use super::store::{ExpectedFile, Store};
 
 /// Files stored by the digest of their bytes, as `<root>/<first two digits>/<digest>`.
 #[derive(Clone, Debug)]
@@ -111,7 +111,8 @@ impl ContentStore {
         Ok(path)
     }
 
-    /// Reads a file of at most `max` bytes from the remote store, and checks it; `false` if there is none.
+    /// Reads a file of at most `max` bytes from the remote store if the folder does not have it, or has a damaged one; `false` if
+    /// there is none, or no remote store. The file appears in the folder after its bytes were checked.
     ///
     /// # Errors
     /// [`RunError::BadInput`] if the file is larger, or its bytes have another digest; [`RunError::Store`] if the store cannot be
@@ -120,23 +121,23 @@ impl ContentStore {
         let Some(remote) = &self.remote else {
             return Ok(false);
         };
-        match remote.size(&key(id))? {
-            None => return Ok(false),
-            Some(size) if size > max => {
-                return Err(RunError::BadInput(format!(
-                    "{} in {} has {size} bytes, and at most {max} are read",
-                    key(id),
-                    remote.describe()
-                )));
-            }
-            Some(_) => {}
+        let path = self.path(id);
+        let known = fs::metadata(&path).ok();
+        if known.as_ref().is_some_and(|known| known.len() > max) {
+            return Err(RunError::BadInput(format!(
+                "{} has more than {max} bytes",
+                path.display()
+            )));
         }
-        let checked = self.checked_path(id);
-        if checked.is_err() {
-            // So that it is read again.
-            let _ = fs::remove_file(self.path(id));
+        // A damaged file is replaced.
+        if known.is_some() && self.checked_path(id).is_ok() {
+            return Ok(true);
         }
-        checked.map(|_| true)
+        let expected = ExpectedFile {
+            max,
+            ..ExpectedFile::with_digest(id)
+        };
+        remote.fetch_expected(&key(id), &path, &expected)
     }
 
     /// Compares the digest that `digest` computes of the file with its name.
@@ -168,7 +169,10 @@ impl ContentStore {
     /// Reads a file from the remote store if the folder does not have it.
     fn fetch_missing(&self, id: &Digest, path: &Path) -> Result<(), RunError> {
         match &self.remote {
-            Some(remote) if !path.exists() => remote.fetch(&key(id), path).map(|_| ()),
+            Some(remote) if !path.exists() => {
+                let expected = ExpectedFile::with_digest(id);
+                remote.fetch_expected(&key(id), path, &expected).map(|_| ())
+            }
             _ => Ok(()),
         }
     }
@@ -195,7 +199,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::ExitCode;
+    use crate::{ExitCode, FolderStore};
 
     #[test]
     fn files_are_stored_by_content_and_readable_by_others() {
@@ -227,6 +231,37 @@ mod tests {
         fs::remove_file(store.path(&id)).unwrap();
         let error = store.get(&id).unwrap_err().to_string();
         assert!(error.contains("is missing"), "{error}");
+    }
+
+    #[test]
+    fn what_a_remote_store_has_is_bounded_and_checked() {
+        let [here, there] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let remote: Arc<dyn Store> = Arc::new(FolderStore::new(there.path()));
+        let store = ContentStore::open(here.path()).unwrap();
+        let id = Digest::of_bytes(b"abc");
+        assert!(!store.fetch_remote(&id, 3).unwrap(), "no remote store");
+        let store = store.with_remote(Some(remote.clone()));
+        assert!(!store.fetch_remote(&id, 3).unwrap());
+        let (file, stored) = (here.path().join("file"), store.path(&id));
+        let folder = stored.parent().unwrap();
+        for (bytes, expected) in [("abcd", "more than 3 bytes"), ("abd", "is damaged")] {
+            fs::write(&file, bytes).unwrap();
+            remote.put(&key(&id), &file).unwrap();
+            let error = store.fetch_remote(&id, 3).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+            assert!(error.contains(&key(&id)), "{error}");
+            assert!(store.get(&id).is_err());
+            // Neither the file nor a temporary one.
+            assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
+            remote.delete(&key(&id)).unwrap();
+        }
+        fs::write(&file, "abc").unwrap();
+        remote.put(&key(&id), &file).unwrap();
+        assert!(store.fetch_remote(&id, 3).unwrap());
+        assert_eq!(fs::read(&stored).unwrap(), b"abc");
+        fs::write(&stored, "abd").unwrap();
+        assert!(store.fetch_remote(&id, 3).unwrap());
+        assert_eq!(fs::read(&stored).unwrap(), b"abc");
     }
 
     #[test]

@@ -43,6 +43,9 @@ pub struct Failure {
     /// Digest of the call that failed, if the unit makes several: attempts are counted for each call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<Digest>,
+    /// Whether the journal or the store did not answer. The unit is not at fault, so it has many attempts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outage: bool,
 }
 
 impl Failure {
@@ -54,6 +57,7 @@ impl Failure {
             retryable: false,
             retry_after: None,
             call: None,
+            outage: false,
         }
     }
 
@@ -68,20 +72,42 @@ impl Failure {
         self.retryable = true;
         self
     }
+
+    /// Whether the unit is at fault, rather than what every other unit needs too.
+    pub(crate) fn is_of_unit(&self) -> bool {
+        !matches!(self.kind, FailureKind::Budget | FailureKind::Store)
+    }
+
+    /// A failure of the journal or the store, which another attempt may not meet.
+    pub fn of_outage(detail: impl Into<String>) -> Self {
+        Self {
+            outage: true,
+            ..Self::new(FailureKind::Internal, detail).retryable()
+        }
+    }
+
+    /// What attempts are counted for: the call that failed, or all outages together.
+    pub(crate) fn counted_for(&self) -> String {
+        match (&self.call, self.outage) {
+            (_, true) => "outage".to_owned(),
+            (Some(call), false) => call.as_str().to_owned(),
+            (None, false) => String::new(),
+        }
+    }
 }
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
+        if error.is_outage() {
+            return Self::of_outage(error.to_string());
+        }
         let kind = match error {
             RunError::Budget(_) => FailureKind::Budget,
             RunError::Endpoint(_) => FailureKind::Endpoint,
+            RunError::StoreRefused(_) => FailureKind::Store,
             _ => FailureKind::Internal,
         };
-        let failure = Self::new(kind, error.to_string());
-        match error {
-            RunError::Store(_) => failure.retryable(),
-            _ => failure,
-        }
+        Self::new(kind, error.to_string())
     }
 }
 
@@ -97,6 +123,8 @@ pub enum FailureKind {
     Endpoint,
     /// A budget is used up; the stage stops.
     Budget,
+    /// The store refuses every request; the stage stops.
+    Store,
     /// A replay gave different observations.
     Replay,
     /// Disk, journal, or a bug.
@@ -198,7 +226,8 @@ pub trait Executor: Send + Sync {
     ///
     /// # Errors
     /// [`RunError::Budget`] if a budget is used up, [`RunError::Interrupted`] on Ctrl-C,
-    /// [`RunError::Endpoint`] if the API key is refused, and failures of the journal.
+    /// [`RunError::Endpoint`] if the API key is refused, [`RunError::StoreRefused`] if the store refuses this process, and
+    /// failures of the journal.
     async fn run(&self, stage: Arc<dyn Stage>, items: &dyn Items)
     -> Result<StageSummary, RunError>;
 }

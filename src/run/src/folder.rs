@@ -32,6 +32,8 @@ pub struct RunFolder {
     /// How workers share the run; `None` if they cannot join it.
     workers: Option<WorkerSettings>,
     queue: Option<RunQueue>,
+    /// The queue of the run that was here before it started over.
+    left_queue: Option<RunQueue>,
     /// Held while the run is copied to its bucket.
     copying: Mutex<()>,
     /// Holds the lock; the kernel releases it when the process ends. Workers have none.
@@ -78,7 +80,7 @@ impl RunFolder {
         fs::create_dir_all(root).map_err(RunError::io(format!("run folder {}", root.display())))?;
         let lock = lock_folder(root)?;
         check_not_lost(root, &JournalPlace::of(root)?)?;
-        frozen_recipe::freeze(root, recipe, changed)?;
+        let left_queue = frozen_recipe::freeze(root, recipe, changed)?;
         let place = match profile {
             Some(profile) => JournalPlace::in_profile(root, profile)?,
             None => JournalPlace::of(root)?,
@@ -98,6 +100,7 @@ impl RunFolder {
             draining: AtomicBool::new(false),
             workers: place.workers()?,
             queue: place.queue()?,
+            left_queue,
             copying: Mutex::default(),
             _lock: Some(lock),
             _scratch: None,
@@ -157,6 +160,7 @@ impl RunFolder {
             draining: AtomicBool::new(false),
             workers: Some(Profile::load(profile)?.workers),
             queue: joined.queue,
+            left_queue: None,
             copying: Mutex::default(),
             _lock: None,
             _scratch: None,
@@ -234,6 +238,11 @@ impl RunFolder {
     /// The server that distributes the units of the run, if the profile names one.
     pub fn queue(&self) -> Option<&RunQueue> {
         self.queue.as_ref()
+    }
+
+    /// The queue of the run that was here before it started over, which may still have units of it.
+    pub fn left_queue(&self) -> Option<&RunQueue> {
+        self.left_queue.as_ref()
     }
 
     /// The turns of this process's attempts; `None` if there is no queue to tell of them.

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use pybench_types::text::{count, dollars};
 
-use super::RunError;
 use super::artifact_names::{
     CALLS, FILES, HELD_OUT, INCOMING, JOURNAL, MOVE, POINTER, TASKS, TRAJECTORIES, VERDICTS,
 };
 use super::journal::JournalPlace;
 use super::replace::write_atomically;
+use super::{RunError, RunQueue};
 
 /// What to do with a run folder whose recipe has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,27 +74,35 @@ const MUTABLE_KEYS: [&str; 5] = [
     "shard.allow_contaminated",
 ];
 
-/// Freezes `recipe` into the folder `root`, which this process has locked.
+/// Freezes `recipe` into the folder `root`, which this process has locked. Returns the queue of a run that was deleted, as
+/// it starts over.
 ///
 /// # Errors
 /// [`RunError::Conflict`] if the folder belongs to a different recipe and may not start over; I/O errors.
-pub(crate) fn freeze(root: &Path, recipe: &str, changed: &WhenChanged) -> Result<(), RunError> {
+pub(crate) fn freeze(
+    root: &Path,
+    recipe: &str,
+    changed: &WhenChanged,
+) -> Result<Option<RunQueue>, RunError> {
     let frozen = read(root)?;
     if frozen == recipe {
-        return Ok(());
+        return Ok(None);
     }
+    let mut left = None;
     let changes = changes(root, recipe)?;
     if !changes.is_empty() {
         let place = JournalPlace::of(root)?;
         let paid = paid(&place)?;
         match (changed, paid.is_empty()) {
             (WhenChanged::StartOver, _) | (WhenChanged::StartOverIfFree, true) => {
+                left = place.queue()?;
                 start_over(root, &place, &changes, &paid)?;
             }
             _ => return Err(conflict(root, &changes, &paid, changed)),
         }
     }
-    write_atomically(&root.join(RECIPE), recipe.as_bytes())
+    write_atomically(&root.join(RECIPE), recipe.as_bytes())?;
+    Ok(left)
 }
 
 /// What the frozen recipe of `root` and `recipe` differ in, one line each; nothing if none is frozen yet.

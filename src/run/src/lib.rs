@@ -41,6 +41,8 @@ mod shipped;
 mod store;
 mod turns;
 
+pub use artifact_names::POINTERS;
+pub use blocking::waiting;
 pub use bucket_run::keep_copies;
 pub use content_store::ContentStore;
 pub use context::{Mode, RunContext};
@@ -72,7 +74,8 @@ pub use requests::{Bottleneck, RequestCounts, RequestGuard, Requests};
 pub use run_copy::files_at;
 pub use shared::SharedExecutor;
 pub use store::{
-    BucketStore, FolderStore, ObjectServer, Store, StoreKind, local_copy, local_copy_of, store_at,
+    BucketStore, ExpectedFile, FolderStore, ObjectServer, Store, StoreKind, local_copy,
+    local_copy_of,
 };
 pub use turns::Turns;
 

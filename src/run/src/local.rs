@@ -15,7 +15,7 @@ pub use clock::{SAVE_EVERY, StageClock, time_spent};
 
 pub(crate) use self::admission::Admission;
 use self::worker::{UnitEnd, Worker};
-pub(crate) use self::worker::{log_failure, make_attempt, reason_to_stop, wait_after};
+pub(crate) use self::worker::{log_failure, log_outage, make_attempt, reason_to_stop, wait_after};
 use super::pace::PaceMeter;
 use super::pending_items::PendingItems;
 use super::progress::SharedProgress;

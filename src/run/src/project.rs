@@ -162,6 +162,12 @@ pub fn find_run(run: &Path, runs_dir: &Path) -> Result<PathBuf, RunError> {
     Err(RunError::BadInput(unknown("run", &name, &known, &place)))
 }
 
+/// The address in a bucket of a run that is given as [`find_run`] takes it; `None` for one of this machine.
+pub fn bucket_address(run: &Path, runs_dir: &Path) -> Option<PathBuf> {
+    let named = [run.to_owned(), runs_dir.join(run)];
+    named.into_iter().find(|path| is_in_bucket(path))
+}
+
 /// The folder that contains the runs, unless `--runs-dir` gives another.
 pub fn default_runs_dir(root: Option<&Path>) -> PathBuf {
     root.unwrap_or(Path::new(".")).join("data/runs")
@@ -202,6 +208,17 @@ fn names(folder: &Path) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_in_a_bucket_has_an_address() {
+        let of = |run: &str, runs_dir: &str| bucket_address(Path::new(run), Path::new(runs_dir));
+        let address = Some(PathBuf::from("s3://b/runs/a"));
+        assert_eq!(of("a", "s3://b/runs"), address);
+        assert_eq!(of("s3://b/runs/a", "s3://b/other"), address);
+        assert_eq!(of("s3://b/runs/a", "data/runs"), address);
+        assert_eq!(of("a", "data/runs"), None);
+        assert_eq!(of("/data/a", "s3://b/runs"), None);
+    }
 
     #[test]
     fn recipes_are_found_by_name_and_by_path() {

@@ -30,14 +30,15 @@ pub use goal::{Goal, Keep};
 pub use grade::{Filter, Grade, JudgeChoice};
 pub use learning::{CurriculumChoice, LoopChoice, PreferenceChoice};
 pub use load::{RecipeError, apply_sets};
-pub use model::{CodeIdiom, ModelChoice, ServeEngine, ServedDtype};
-pub use query::{FileUse, Query};
+pub use model::{CodeIdiom, ModelChoice, ServeEngine, ServedDtype, SolutionStyle};
+pub use query::{ComposedBalance, FileUse, Query};
 pub use rollout::{FormatChoice, RepetitionDetection, Rollout};
 pub use shard::Shard;
 pub use task_sets::{AnswerCheck, TaskSetChoice, TaskSetFields};
 pub use writer::{Balance, EmbeddingChoice, ProposedChecks, WriterChoice};
 
 use pybench_interpreter::InterpreterChoice;
+use pybench_types::held_out::EvaluationFiles;
 
 /// A recipe: everything that defines a run. The resolved recipe is frozen into the run folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -97,6 +98,20 @@ impl Recipe {
         let escalation = escalation.map(|(at, teacher)| (format!("escalation.{at}"), teacher));
         let first = std::iter::once(("teacher".to_owned(), &self.teacher));
         first.chain(mixed).chain(escalation).collect()
+    }
+
+    /// The files whose tasks are meant for the test split: as large a share of the files as of the rows. The split prefers
+    /// them. A loop holds out a share of its own.
+    pub fn evaluation_files(&self) -> EvaluationFiles {
+        let of_rows = match &self.learning {
+            Some(learning) => learning.held_out,
+            None => self.shard.test_fraction,
+        };
+        let shares = self.shard.test_shares;
+        EvaluationFiles {
+            seed: self.seed,
+            share: shares.map_or(of_rows, |shares| shares.sum()),
+        }
     }
 
     /// All models with their paths in the recipe: the teachers, the judge, and the models that write tasks.

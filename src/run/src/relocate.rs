@@ -10,8 +10,8 @@ use pybench_types::id::Digest;
 use crate::artifacts::{fetch_artifacts, store_artifacts};
 use crate::folder::lock_folder;
 use crate::journal::JournalPlace;
-use crate::store::{FolderStore, Store};
-use crate::{ContentStore, Journal, JournalSize, RunError};
+use crate::store::{ExpectedFile, FolderStore, Store};
+use crate::{ContentStore, Journal, JournalSize, RunError, RunQueue};
 
 /// A run that has been moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Relocation {
     /// The new one.
     pub to: String,
     pub size: JournalSize,
+    /// The queue at the old place, which may still have units of the run.
+    pub left_queue: Option<RunQueue>,
 }
 
 /// Moves the journal and the files of the run in `root` to where `profile` says, or into the folder. `None` if they are
@@ -58,8 +60,14 @@ pub fn relocate(root: &Path, profile: Option<&Path>) -> Result<Option<Relocation
         let copy = target.create(root)?;
         journal.copy_to(&copy)?
     };
+    let left_queue = source.queue()?;
     target.take_over(root)?;
-    Ok(Some(Relocation { from, to, size }))
+    Ok(Some(Relocation {
+        from,
+        to,
+        size,
+        left_queue,
+    }))
 }
 
 /// Checks, after the journal was marked, that no worker has joined it. A worker that joins looks for the mark after it has
@@ -101,8 +109,11 @@ pub(crate) fn store_files(
 fn fetch_files(root: &Path, journal: &Journal, store: &dyn Store) -> Result<(), RunError> {
     for key in store.list("files")? {
         let path = root.join(&key);
-        if !path.exists() {
-            store.fetch(&key, &path)?;
+        let name = key.rsplit('/').next().unwrap_or_default();
+        if !path.exists()
+            && let Ok(id) = Digest::try_from(name.to_owned())
+        {
+            store.fetch_expected(&key, &path, &ExpectedFile::with_digest(&id))?;
         }
     }
     fetch_artifacts(root, journal, store)

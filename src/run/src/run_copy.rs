@@ -18,7 +18,7 @@ use crate::artifact_names::{
     BLOBS, BUCKET, BUCKET_CLAIM, CALLS, COPIES, INCOMING, JOURNAL, MOVE, POINTER,
 };
 use crate::journal::JournalPlace;
-use crate::store::{BucketPath, Store, end_uploads};
+use crate::store::{BucketPath, ExpectedFile, Store, end_uploads};
 use crate::{Journal, NewFolder, RunError, RunFolder};
 
 /// Between number and digest in the name of the list of a run that has not ended.
@@ -39,6 +39,16 @@ const NOT_COPIED: [&str; 9] = [
 
 /// Folder of content-addressed files, which are in the bucket already.
 const FILES: &str = "files";
+
+/// Maximum number of lists of a run, of which each end of the run adds one.
+const MAX_COPIES: usize = 100_000;
+
+/// Maximum number of files in a list, and its maximum size in bytes.
+const MAX_FILES: usize = 1_000_000;
+const MAX_LIST: u64 = 256 << 20;
+
+/// Maximum size of a file of a copy, in bytes, also if its list names no size or a larger one.
+const MAX_FILE: u64 = 1 << 40;
 
 /// What a copy shows of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +75,9 @@ struct CopiedFile {
     /// Path in the run folder.
     path: String,
     digest: Digest,
+    /// In bytes; older lists have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
 }
 
 impl CopiedFile {
@@ -118,7 +131,7 @@ impl RunFolder {
             JournalPlace::Sqlite(path) => copy_journal(&Journal::snapshot(path)?, &journal)?,
             JournalPlace::Postgres(_) => copy_journal(self.journal(), &journal)?,
         }
-        let lists = store.list(COPIES)?;
+        let lists = lists_in(store)?;
         let last = newest(&lists);
         let stored: BTreeSet<String> = store.list(BLOBS)?.into_iter().collect();
         let mut files = vec![put(store, &stored, JOURNAL, &journal)?];
@@ -160,7 +173,7 @@ impl RunFolder {
 /// Deletes the copies of a run that had not ended, up to the last but one, which somebody may be reading, and the files that only
 /// they name.
 fn remove_replaced(store: &dyn Store, folder: &Path) -> Result<(), RunError> {
-    let lists = store.list(COPIES)?;
+    let lists = lists_in(store)?;
     let (old, recent) = lists.split_at(lists.len().saturating_sub(2));
     let (replaced, kept): (Vec<&String>, Vec<&String>) =
         old.iter().partition(|list| is_unfinished(list));
@@ -195,7 +208,7 @@ pub(crate) fn fetch(run: &Path, runs_dir: &Path) -> Result<Option<PathBuf>, RunE
         return Ok(None);
     };
     let store = place.store()?;
-    let lists = store.list(COPIES)?;
+    let lists = lists_in(&store)?;
     let Some(list) = newest(&lists) else {
         return Err(RunError::BadInput(format!(
             "{place}: there is no copy of a run; one is made when a run ends whose --runs-dir or profile names this bucket and \
@@ -215,15 +228,9 @@ pub(crate) fn fetch(run: &Path, runs_dir: &Path) -> Result<Option<PathBuf>, RunE
     let wrap = || RunError::io(folder.display().to_string());
     let new = NewFolder::new(&folder).map_err(wrap())?;
     let root = new.path().join(place.name());
-    for file in &read_list(&store, list, new.path())?.files {
-        let to = root.join(checked(&file.path)?);
-        if !store.fetch(&file.key(), &to)? || digest_of(&to)? != file.digest {
-            return Err(RunError::BadInput(format!(
-                "{place}: {} is missing or damaged in the bucket; repeat this command if the run is in progress, or run the \
-                 command that made the run again to store it",
-                file.path
-            )));
-        }
+    let files = read_list(&store, list, new.path())?.files;
+    for file in files.iter().filter(|file| is_copied(&file.path)) {
+        fetch_file(&store, file, &root.join(checked(&file.path)?))?;
     }
     match new.finish() {
         // Another process was faster.
@@ -231,6 +238,30 @@ pub(crate) fn fetch(run: &Path, runs_dir: &Path) -> Result<Option<PathBuf>, RunE
         finished => finished.map_err(wrap())?,
     }
     Ok(Some(copy))
+}
+
+/// Fetches a file of a copy, which has to have the size and the digest that the list names.
+///
+/// # Errors
+/// [`RunError::BadInput`] if it is missing, larger or damaged; [`RunError::Store`] if the store cannot be read.
+fn fetch_file(store: &dyn Store, file: &CopiedFile, to: &Path) -> Result<(), RunError> {
+    let expected = ExpectedFile {
+        max: file.size.unwrap_or(MAX_FILE).min(MAX_FILE),
+        ..ExpectedFile::with_digest(&file.digest)
+    };
+    match store.fetch_expected(&file.key(), to, &expected) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(RunError::BadInput(format!(
+            "{}: {} is missing in the bucket; repeat this command if the run is in progress, or run the command that made the \
+             run again to store it",
+            store.describe(),
+            file.path
+        ))),
+        Err(RunError::BadInput(refused)) => {
+            Err(RunError::BadInput(format!("{}: {refused}", file.path)))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The store with the content-addressed files of the run or the dataset at an address in a bucket, which may not have all of them;
@@ -258,7 +289,7 @@ pub fn files_at(address: &Path) -> Result<Option<Arc<dyn Store>>, RunError> {
 /// What the last copy of a run says of its content-addressed files, as [`JournalPlace::files_folder`] does; `None` if there is no
 /// copy.
 fn files_folder(store: &dyn Store) -> Result<Option<Option<String>>, RunError> {
-    let lists = store.list(COPIES)?;
+    let lists = lists_in(store)?;
     let Some(list) = newest(&lists) else {
         return Ok(None);
     };
@@ -290,9 +321,13 @@ fn put(
     // Opened once: the run may replace the file between the two readings, and no key is ever replaced.
     let open = File::open(from).map_err(RunError::io(from.display().to_string()))?;
     let bytes = path_of(&open);
+    let digest = digest_of(&bytes)?;
+    let metadata = open.metadata();
+    let metadata = metadata.map_err(RunError::io(from.display().to_string()))?;
     let file = CopiedFile {
         path: path.to_owned(),
-        digest: digest_of(&bytes)?,
+        digest,
+        size: Some(metadata.len()),
     };
     if !stored.contains(&file.key()) {
         store.put(&file.key(), &bytes)?;
@@ -337,9 +372,25 @@ fn copied_paths(root: &Path) -> Result<Vec<String>, RunError> {
     Ok(paths)
 }
 
+/// Whether a path in a list is one that is copied. A bucket of somebody else may name others, such as the file by which a run
+/// folder says that its journal is on a server that this machine knows.
+fn is_copied(path: &str) -> bool {
+    let top = path.split('/').next().unwrap_or_default();
+    let has_hidden = path.split('/').any(|part| part.starts_with('.'));
+    path == JOURNAL || !(has_hidden || is_not_copied(top))
+}
+
 /// Whether a file or folder at the top of a run folder is left out.
 fn is_not_copied(name: &str) -> bool {
     name == FILES || NOT_COPIED.contains(&name) || name.starts_with(INCOMING)
+}
+
+/// The keys of the lists of a run, sorted.
+///
+/// # Errors
+/// [`RunError::BadInput`] if there are more than [`MAX_COPIES`]; [`RunError::Store`] if the store cannot be read.
+fn lists_in(store: &dyn Store) -> Result<Vec<String>, RunError> {
+    store.list_up_to(COPIES, MAX_COPIES)
 }
 
 /// The last list; their keys are sorted.
@@ -361,7 +412,7 @@ fn number_of(list: &str) -> Option<u64> {
 fn read_list(store: &dyn Store, key: &str, folder: &Path) -> Result<CopyList, RunError> {
     let path = folder.join("list.json");
     let wrap = || RunError::io(path.display().to_string());
-    if !store.fetch(key, &path)? {
+    if !store.fetch_up_to(key, &path, MAX_LIST)? {
         return Err(RunError::Store(format!(
             "{}: {key} was deleted while the run was read; repeat this command",
             store.describe()
@@ -369,13 +420,23 @@ fn read_list(store: &dyn Store, key: &str, folder: &Path) -> Result<CopyList, Ru
     }
     let text = fs::read(&path).map_err(wrap())?;
     fs::remove_file(&path).map_err(wrap())?;
-    let list = serde_json::from_slice(&text);
-    list.map_err(|error| {
+    parsed_list(&text, MAX_FILES).map_err(|error| {
         RunError::BadInput(format!(
             "{}: {key} is no list of a run: {error}",
             store.describe()
         ))
     })
+}
+
+/// A list of at most `max` files.
+fn parsed_list(text: &[u8], max: usize) -> Result<CopyList, String> {
+    let list: CopyList = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    match list.files.len() > max {
+        true => Err(format!(
+            "it names more than {max} files, which are the most that are fetched"
+        )),
+        false => Ok(list),
+    }
 }
 
 /// A path that stays within the run folder.
@@ -514,6 +575,83 @@ mod tests {
         let schema = "run_a_0f".to_owned();
         assert_eq!(files_folder(&store).unwrap(), Some(Some(schema)));
         assert!(files_at(Path::new("data/runs/a")).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_damaged_file_of_a_copy_is_not_fetched() {
+        let [root, bucket, to] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let store = FolderStore::new(bucket.path());
+        let from = root.path().join("report.md");
+        fs::write(&from, "abc").unwrap();
+        let file = put(&store, &BTreeSet::new(), "report.md", &from).unwrap();
+        assert_eq!(file.size, Some(3));
+        let (object, copy) = (bucket.path().join(file.key()), to.path().join("report.md"));
+        let refused = |file: &CopiedFile| {
+            let error = fetch_file(&store, file, &copy).unwrap_err().to_string();
+            assert!(error.contains("report.md"), "{error}");
+            // Nor does a temporary file stay.
+            assert_eq!(fs::read_dir(to.path()).unwrap().count(), 0);
+            error
+        };
+        fs::write(&object, "abcd").unwrap();
+        let error = refused(&file);
+        assert!(error.contains("more than 3 bytes"), "{error}");
+        // An older list names no size.
+        let older = CopiedFile {
+            size: None,
+            ..file.clone()
+        };
+        let error = refused(&older);
+        for words in ["is damaged", file.digest.as_str()] {
+            assert!(error.contains(words), "{error}");
+        }
+        fs::remove_file(&object).unwrap();
+        let error = refused(&file);
+        assert!(error.contains("is missing"), "{error}");
+        fs::write(&object, "abc").unwrap();
+        for file in [&file, &older] {
+            fetch_file(&store, file, &copy).unwrap();
+            assert_eq!(fs::read_to_string(&copy).unwrap(), "abc");
+        }
+    }
+
+    #[test]
+    fn a_list_has_a_maximum_size() {
+        let file = |path: &str| CopiedFile {
+            path: path.to_owned(),
+            digest: Digest::of_bytes(b"abc"),
+            size: Some(3),
+        };
+        let list = CopyList {
+            files: vec![file("a"), file("b")],
+            files_folder: None,
+        };
+        let text = serde_json::to_vec(&list).unwrap();
+        assert_eq!(parsed_list(&text, 2).unwrap(), list);
+        let error = parsed_list(&text, 1).unwrap_err();
+        assert!(error.contains("more than 1 files"), "{error}");
+        let older = String::from_utf8(text).unwrap().replace(",\"size\":3", "");
+        let older = parsed_list(older.as_bytes(), 2).unwrap();
+        assert!(older.files.iter().all(|file| file.size.is_none()));
+    }
+
+    #[test]
+    fn a_copy_names_no_journal_elsewhere() {
+        for good in ["journal.sqlite", "report.md", "dataset/data/a.parquet"] {
+            assert!(is_copied(good), "{good}");
+        }
+        for bad in [
+            "journal.toml",
+            "journal.toml/",
+            "./journal.toml",
+            "journal.sqlite/a",
+            "journal.incoming.sqlite-wal",
+            "bucket.toml",
+            "files/ab/abcd",
+            "dataset/.hidden",
+        ] {
+            assert!(!is_copied(bad), "{bad}");
+        }
     }
 
     #[test]

@@ -19,11 +19,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use serde_json::Value;
 use tokio::task::{JoinError, JoinSet};
 
 pub use self::announcement::Round;
 use self::announcement::StopReason;
 pub use self::queue::{Delivery, DeliveryEnd, UnitQueue};
+use self::retry::last_retry;
 pub use self::retry::{Retried, retry_failed};
 use self::unit_loop::{AttemptEnd, UnitLoop};
 pub use self::worker::{Member, WorkEnd, WorkerMachine, WorkerSession};
@@ -39,8 +41,8 @@ use super::{
 /// How often the coordinator counts what has ended.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Units that are offered at the same time.
-const WINDOW: usize = 2_000;
+/// Offered units that no process has leased, at most; units in work are not among them.
+const WINDOW: usize = 1_000;
 
 /// Time without an ended unit after which offered units are put into the queue again; it doubles until a unit ends.
 const STALL: Duration = Duration::from_secs(10);
@@ -104,7 +106,13 @@ struct RoundRun<'a> {
     todo: PendingItems<'a>,
     /// Offered units that are not done, when they were last counted.
     open: usize,
+    /// Those of them that no process has leased.
+    free: usize,
     stall: Stall,
+    /// The last request to retry failed units.
+    retry: Option<Value>,
+    /// Units of the stage that had ended when they were last counted.
+    ended: Ended,
     /// Offered units on their way into the queue, whose server may be away; returns those that the queue knows as done.
     putting: JoinSet<Result<Vec<String>, RunError>>,
     units: UnitLoop,
@@ -128,6 +136,7 @@ impl<'a> RoundRun<'a> {
         let pace = PaceMeter::new(stage.name(), todo.len(), spent);
         let how = (&executor.options, executor.queue.is_some());
         let round = Round::new(folder, stage.as_ref(), how)?;
+        let ended = Ended::of(folder.journal().summary(stage.name())?);
         let units = UnitLoop::new(
             folder.clone(),
             executor.options.clone(),
@@ -140,7 +149,10 @@ impl<'a> RoundRun<'a> {
             round,
             todo,
             open: 0,
+            free: 0,
             stall: Stall::new(),
+            retry: last_retry(folder.journal())?,
+            ended,
             putting: JoinSet::new(),
             units,
             progress,
@@ -215,20 +227,21 @@ impl<'a> RoundRun<'a> {
         }
     }
 
-    /// Offers the next items, so that workers never wait for an offer.
+    /// Offers the next items, so that workers never wait for an offer, however many units are in work.
     fn offer_more(&mut self) -> Result<(), RunError> {
         let executor = self.executor;
         let window = executor
             .queue
             .as_ref()
             .map_or(WINDOW, |queue| queue.window());
-        if self.open > window / 2 || self.todo.is_empty() {
+        if self.free > window / 2 || self.todo.is_empty() {
             return Ok(());
         }
-        let items = self.todo.take(window.saturating_sub(self.open));
+        let items = self.todo.take(window.saturating_sub(self.free));
         let journal = self.journal();
         journal.offer(&self.round.id, &self.round.stage, &items)?;
         self.open += items.len();
+        self.free += items.len();
         self.put(items);
         Ok(())
     }
@@ -263,10 +276,17 @@ impl<'a> RoundRun<'a> {
         Ok(())
     }
 
-    /// Puts all offered units into the queue again if nothing has ended for a while: the queue may have lost some.
+    /// Puts all offered units into the queue again if failed ones were offered again, or if nothing has ended for a while: the
+    /// queue may have lost some.
     fn put_again(&mut self) -> Result<(), RunError> {
-        let can_put = self.executor.queue.is_some() && self.putting.is_empty();
-        if !can_put || self.open == 0 || !self.stall.is_over() {
+        if self.executor.queue.is_none() {
+            return Ok(());
+        }
+        let retry = last_retry(self.journal())?;
+        let is_retried = retry != self.retry;
+        self.retry = retry;
+        let is_stalled = self.putting.is_empty() && self.open > 0 && self.stall.is_over();
+        if !(is_retried || is_stalled) {
             return Ok(());
         }
         let items = self.journal().offered(&self.round.id)?;
@@ -283,16 +303,26 @@ impl<'a> RoundRun<'a> {
     fn count(&mut self) -> Result<(), RunError> {
         let journal = self.journal();
         let counts = journal.sweep_offers(&self.round.id)?;
-        for _ in 0..counts.done {
+        let ended = match counts.is_partial {
+            true => Ended::of(journal.summary(&self.round.stage)?).since(self.ended),
+            false => Ended {
+                done: counts.done,
+                failed: counts.failed,
+            },
+        };
+        self.ended.done += ended.done;
+        self.ended.failed += ended.failed;
+        for _ in 0..ended.done {
             self.progress.done();
         }
-        for _ in 0..counts.failed {
+        for _ in 0..ended.failed {
             self.progress.failed();
         }
-        self.pace.add(counts.done + counts.failed);
+        self.pace.add(ended.done + ended.failed);
         self.progress.spent(journal.spent()?.micro_usd);
         self.open = usize::try_from(counts.open).unwrap_or(usize::MAX);
-        if counts.done + counts.failed > 0 {
+        self.free = usize::try_from(counts.free).unwrap_or(usize::MAX);
+        if ended.done + ended.failed > 0 {
             self.stall = Stall::new();
         }
         if self.reason.is_some() {
@@ -338,6 +368,30 @@ impl<'a> RoundRun<'a> {
     }
 }
 
+/// Numbers of units that have ended.
+#[derive(Clone, Copy)]
+struct Ended {
+    done: u64,
+    failed: u64,
+}
+
+impl Ended {
+    fn of(summary: StageSummary) -> Self {
+        Self {
+            done: summary.done,
+            failed: summary.failed,
+        }
+    }
+
+    /// What was added to `before`. Failed units that are retried are fewer than before.
+    fn since(self, before: Self) -> Self {
+        Self {
+            done: self.done.saturating_sub(before.done),
+            failed: self.failed.saturating_sub(before.failed),
+        }
+    }
+}
+
 /// Time without an ended unit.
 struct Stall {
     since: Instant,
@@ -373,14 +427,15 @@ mod tests {
     use std::collections::HashMap;
     use std::path::PathBuf;
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::memory_queue::MemoryQueue;
     use super::*;
-    use crate::Failure;
     use crate::conformance;
     use crate::conformance::Factory;
+    use crate::{Failure, FailureKind};
 
     struct Shared;
 
@@ -453,6 +508,92 @@ mod tests {
 
     fn numbered(count: usize) -> Vec<String> {
         (0..count).map(|number| format!("item-{number}")).collect()
+    }
+
+    /// A unit ends once as many are in work as the barrier waits for.
+    struct Together(tokio::sync::Barrier);
+
+    #[async_trait]
+    impl Stage for Together {
+        fn name(&self) -> &'static str {
+            "s"
+        }
+
+        async fn run(&self, item: &str) -> Result<Value, Failure> {
+            self.0.wait().await;
+            Ok(json!(item))
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn units_in_work_do_not_count_toward_the_window() {
+        let (root, queued) = (tempfile::tempdir().unwrap(), Queued::default());
+        let folder = Arc::new(RunFolder::open(root.path(), "").unwrap());
+        queued.queue(&folder).set_window(2);
+        let options = ExecutorOptions {
+            concurrency: Some(8),
+            ..ExecutorOptions::default()
+        };
+        let executor = queued.make(&folder, options, &Interrupt::new());
+        let (stage, items) = (Together(tokio::sync::Barrier::new(8)), numbered(8));
+        let run = executor.run(Arc::new(stage), &items);
+        let run = tokio::time::timeout(Duration::from_secs(30), run).await;
+        let summary = run.expect("eight units are in work at once").unwrap();
+        assert_eq!((summary.done, summary.pending), (8, 0));
+    }
+
+    /// The unit `item-1` fails for good once; `item-0` waits until it is told to go on.
+    struct Weak {
+        gate: Arc<tokio::sync::Notify>,
+        has_failed: AtomicBool,
+    }
+
+    #[async_trait]
+    impl Stage for Weak {
+        fn name(&self) -> &'static str {
+            "s"
+        }
+
+        async fn run(&self, item: &str) -> Result<Value, Failure> {
+            if item == "item-0" {
+                self.gate.notified().await;
+            } else if !self.has_failed.swap(true, Ordering::Relaxed) {
+                return Err(Failure::new(FailureKind::Item, "broken"));
+            }
+            Ok(json!(item))
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_failed_unit_that_is_retried_is_put_into_the_queue_at_once() {
+        let (root, queued) = (tempfile::tempdir().unwrap(), Queued::default());
+        let folder = Arc::new(RunFolder::open(root.path(), "").unwrap());
+        let gate = Arc::new(tokio::sync::Notify::new());
+        let stage = Weak {
+            gate: gate.clone(),
+            has_failed: AtomicBool::new(false),
+        };
+        let options = ExecutorOptions {
+            concurrency: Some(2),
+            ..ExecutorOptions::default()
+        };
+        let executor = queued.make(&folder, options, &Interrupt::new());
+        let run = tokio::spawn(async move { executor.run(Arc::new(stage), &numbered(2)).await });
+        let journal = folder.journal();
+        let wait_for = async |state| {
+            while journal.state("s", "item-1").unwrap() != Some(state) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        wait_for(UnitState::Failed).await;
+        let retried = retry_failed(journal, Some("s"), None).unwrap();
+        assert!(retried[0].offered);
+        // Otherwise it is put when the time without an ended unit is over.
+        let done = tokio::time::timeout(STALL / 2, wait_for(UnitState::Done)).await;
+        assert!(done.is_ok(), "the unit is not in the queue");
+        gate.notify_one();
+        let summary = run.await.unwrap().unwrap();
+        assert_eq!((summary.done, summary.failed), (2, 0));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

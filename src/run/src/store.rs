@@ -9,6 +9,7 @@ mod bucket_store;
 mod connection;
 mod download;
 mod failure;
+mod fetched_file;
 mod folder;
 mod run_bucket;
 mod server;
@@ -17,14 +18,43 @@ mod uploads;
 use std::fmt::Debug;
 use std::path::Path;
 
+use pybench_types::id::Digest;
+
 use crate::RunError;
 
 pub(crate) use self::bucket::BucketPath;
-pub use self::bucket::{local_copy, local_copy_of, store_at};
+pub use self::bucket::{local_copy, local_copy_of};
 pub use self::bucket_store::BucketStore;
 pub use self::folder::FolderStore;
 pub(crate) use self::run_bucket::RunBucket;
 pub use self::server::{ObjectServer, StoreKind};
+
+/// Maximum number of keys that [`Store::list`] reads; a bucket of somebody else may have any number of them.
+const MAX_KEYS: usize = 10_000_000;
+
+/// What a fetched file has to be; another one does not appear at its path.
+#[derive(Clone, Debug)]
+pub struct ExpectedFile {
+    /// Maximum size in bytes.
+    pub max: u64,
+    /// Digest of its bytes; `None` if it is not known.
+    pub digest: Option<Digest>,
+}
+
+impl ExpectedFile {
+    /// A file of any size with this digest.
+    pub fn with_digest(digest: &Digest) -> Self {
+        Self {
+            digest: Some(digest.clone()),
+            ..Self::up_to(u64::MAX)
+        }
+    }
+
+    /// A file of at most `max` bytes.
+    pub fn up_to(max: u64) -> Self {
+        Self { max, digest: None }
+    }
+}
 
 /// Files by key. Every implementation passes the tests in `src/cluster/tests/cluster/store.rs`.
 pub trait Store: Debug + Send + Sync {
@@ -38,7 +68,28 @@ pub trait Store: Debug + Send + Sync {
     ///
     /// # Errors
     /// As [`Store::put`].
-    fn fetch(&self, key: &str, path: &Path) -> Result<bool, RunError>;
+    fn fetch(&self, key: &str, path: &Path) -> Result<bool, RunError> {
+        self.fetch_up_to(key, path, u64::MAX)
+    }
+
+    /// As [`Store::fetch`], and reads at most `max` bytes.
+    ///
+    /// # Errors
+    /// As [`Store::put`]; [`RunError::BadInput`] if the file is larger.
+    fn fetch_up_to(&self, key: &str, path: &Path, max: u64) -> Result<bool, RunError> {
+        self.fetch_expected(key, path, &ExpectedFile::up_to(max))
+    }
+
+    /// As [`Store::fetch`]; size and digest are checked while the bytes arrive, before the file appears.
+    ///
+    /// # Errors
+    /// As [`Store::put`]; [`RunError::BadInput`] if the file is another one.
+    fn fetch_expected(
+        &self,
+        key: &str,
+        path: &Path,
+        expected: &ExpectedFile,
+    ) -> Result<bool, RunError>;
 
     /// Size in bytes; `None` if the store does not have the key.
     ///
@@ -49,8 +100,16 @@ pub trait Store: Debug + Send + Sync {
     /// Keys below a folder, sorted.
     ///
     /// # Errors
-    /// As [`Store::put`].
-    fn list(&self, folder: &str) -> Result<Vec<String>, RunError>;
+    /// As [`Store::put`]; [`RunError::BadInput`] for a folder with more than ten million files.
+    fn list(&self, folder: &str) -> Result<Vec<String>, RunError> {
+        self.list_up_to(folder, MAX_KEYS)
+    }
+
+    /// As [`Store::list`], for a folder of at most `max` files.
+    ///
+    /// # Errors
+    /// As [`Store::put`]; [`RunError::BadInput`] if there are more.
+    fn list_up_to(&self, folder: &str, max: usize) -> Result<Vec<String>, RunError>;
 
     /// Deletes a file; one that is missing is no error.
     ///

@@ -199,6 +199,7 @@ pub(crate) fn outcome(unit: &ObservedUnit<'_>) -> &'static str {
         UnitOutcome::Failed(Item) => "item",
         UnitOutcome::Failed(Interpreter) => "interpreter",
         UnitOutcome::Failed(Endpoint) => "endpoint",
+        UnitOutcome::Failed(Store) => "store",
         UnitOutcome::Failed(Budget) => "budget",
         UnitOutcome::Failed(Replay) => "replay",
         UnitOutcome::Failed(Internal) => "internal",

@@ -50,6 +50,11 @@ pub(crate) fn task_queue_name(run: &str, round: &Round) -> String {
     format!("pybench.{run}.{}.{version}", round.stage)
 }
 
+/// The query that lists the open activities of a run.
+pub(crate) fn open_activities(run: &str) -> String {
+    format!("TaskQueue STARTS_WITH 'pybench.{run}.' AND ExecutionStatus = 'Running'")
+}
+
 pub(crate) fn task_queue(name: String) -> TaskQueue {
     TaskQueue {
         name,
@@ -196,6 +201,8 @@ mod tests {
         );
         assert_eq!(name("a"), name("a"));
         assert_ne!(name("a"), name("b"));
+        let (query, prefix) = (open_activities("run_1"), "pybench.run_1.");
+        assert!(query.contains(&format!("'{prefix}'")) && name("a").starts_with(prefix));
         let next = Round {
             id: "next".to_owned(),
             ..round("a")

@@ -29,6 +29,14 @@ pub async fn connect(queue: Option<&RunQueue>) -> Result<Option<Arc<dyn UnitQueu
     }
 }
 
+/// Removes what a run has left in its queue, after it was moved or has started over.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn clear(queue: &RunQueue) -> Result<(), RunError> {
+    open(queue).await?.clear().await
+}
+
 #[cfg(feature = "sdk")]
 async fn open(queue: &RunQueue) -> Result<Arc<dyn UnitQueue>, RunError> {
     Ok(Arc::new(TemporalQueue::connect(queue).await?))
@@ -37,8 +45,9 @@ async fn open(queue: &RunQueue) -> Result<Arc<dyn UnitQueue>, RunError> {
 #[cfg(not(feature = "sdk"))]
 async fn open(queue: &RunQueue) -> Result<Arc<dyn UnitQueue>, RunError> {
     Err(RunError::Environment(format!(
-        "the profile distributes units by the Temporal server on {}, and this program is built without Temporal: build it \
-         with `cargo build -p pybench --features temporal`, or remove the section [temporal] from the profile",
+        "the profile distributes units by the Temporal server on {}, and this program is built without Temporal: in a \
+         checkout, run `cargo run -p pybench --features temporal -- ` and the same arguments; a wheel has Temporal. Or remove \
+         the section [temporal] from the profile",
         queue.server.address
     )))
 }

@@ -14,14 +14,15 @@ use pybench_run::{RunError, RunQueue, TemporalServer};
 use serde_json::json;
 use temporalio_client::errors::ClientConnectError;
 use temporalio_client::grpc::WorkflowService;
-use temporalio_client::tonic::{Code, Request, Status};
+use temporalio_client::tonic::{Code, Request, Response, Status};
 use temporalio_client::{
     ClientTlsOptions, Connection, ConnectionOptions, RetryOptions, TlsOptions, Url,
 };
 use temporalio_protos::temporal::api::workflowservice::v1::{
-    DescribeNamespaceRequest, PollActivityTaskQueueRequest, PollActivityTaskQueueResponse,
+    DescribeActivityExecutionRequest, DescribeNamespaceRequest, ListActivityExecutionsRequest,
+    PollActivityTaskQueueRequest, PollActivityTaskQueueResponse,
     RecordActivityTaskHeartbeatRequest, RespondActivityTaskCompletedRequest,
-    RespondActivityTaskFailedRequest,
+    RespondActivityTaskFailedRequest, TerminateActivityExecutionRequest,
 };
 
 use crate::activity::{self, UnitName};
@@ -39,8 +40,11 @@ const POLL: Duration = Duration::from_secs(20);
 /// Time for an answer that nothing depends on.
 const SHORT: Duration = Duration::from_secs(10);
 
-/// Activities that are started at the same time.
+/// Activities that are started, looked up or ended at the same time.
 const STARTS: usize = 16;
+
+/// Activities on a page of a list.
+const PAGE: i32 = 200;
 
 /// The units of one run in a Temporal server.
 #[derive(Clone)]
@@ -141,17 +145,130 @@ impl TemporalQueue {
         ))
     }
 
-    /// Starts the activity of a unit unless it is open; whether it has completed before.
+    /// Starts the activity of a unit unless it is open; whether it has completed before. An open activity of another version is
+    /// in a task queue that no process polls, so it is ended and started again.
     async fn start(&self, round: &Round, item: &str) -> Result<bool, RunError> {
+        let id = match self.start_unless_open(round, item).await? {
+            Found::Nothing => return Ok(false),
+            Found::Completed => return Ok(true),
+            Found::Open(id) => id,
+        };
+        let task_queue = activity::task_queue_name(&self.place.run, round);
+        match self.open_in(&id).await? {
+            Some(name) if name == task_queue => return Ok(false),
+            Some(_) => self.terminate(&id, "the version has changed").await?,
+            None => {}
+        }
+        let again = self.start_unless_open(round, item).await?;
+        Ok(matches!(again, Found::Completed))
+    }
+
+    async fn start_unless_open(&self, round: &Round, item: &str) -> Result<Found, RunError> {
         let request = activity::start(&self.place, round, (item, &self.identity))?;
+        let activity = request.activity_id.clone();
         let mut connection = self.connection.clone();
-        let started = connection
-            .start_activity_execution(Request::new(request))
-            .await;
-        match started {
-            Ok(_) => Ok(false),
-            Err(status) if status.code() == Code::AlreadyExists => Ok(true),
+        let started = connection.start_activity_execution(Request::new(request));
+        match started.await.map(Response::into_inner) {
+            Ok(reply) if reply.started => Ok(Found::Nothing),
+            Ok(reply) => Ok(Found::Open(ExecutionId {
+                activity,
+                run: reply.run_id,
+            })),
+            Err(status) if status.code() == Code::AlreadyExists => Ok(Found::Completed),
             Err(status) => Err(self.failed("starting an activity", &status)),
+        }
+    }
+
+    /// The task queue of an activity; `None` if it has ended.
+    async fn open_in(&self, id: &ExecutionId) -> Result<Option<String>, RunError> {
+        let request = DescribeActivityExecutionRequest {
+            namespace: self.place.server.namespace.clone(),
+            activity_id: id.activity.clone(),
+            run_id: id.run.clone(),
+            ..DescribeActivityExecutionRequest::default()
+        };
+        let mut connection = self.connection.clone();
+        let described = connection.describe_activity_execution(Request::new(request));
+        match described.await {
+            Ok(reply) => {
+                let info = reply.into_inner().info.unwrap_or_default();
+                Ok(info.close_time.is_none().then_some(info.task_queue))
+            }
+            Err(status) if status.code() == Code::NotFound => Ok(None),
+            Err(status) => Err(self.failed("describing an activity", &status)),
+        }
+    }
+
+    /// Ends an activity unless it has ended. The process that works on it goes on; the journal decides what becomes of the unit.
+    async fn terminate(&self, id: &ExecutionId, reason: &str) -> Result<(), RunError> {
+        let request = TerminateActivityExecutionRequest {
+            namespace: self.place.server.namespace.clone(),
+            activity_id: id.activity.clone(),
+            run_id: id.run.clone(),
+            identity: self.identity.clone(),
+            // The same one when the client repeats the request.
+            request_id: format!("terminate/{}", id.run),
+            reason: reason.to_owned(),
+        };
+        let mut connection = self.connection.clone();
+        let ended = connection.terminate_activity_execution(Request::new(request));
+        match ended.await {
+            Ok(_) => Ok(()),
+            Err(status) if matches!(status.code(), Code::NotFound | Code::FailedPrecondition) => {
+                Ok(())
+            }
+            Err(status) => Err(self.failed("ending an activity", &status)),
+        }
+    }
+
+    /// Number of the run's open activities. Those that were started a moment ago may be missing.
+    ///
+    /// # Errors
+    /// [`RunError::Environment`] if the server does not answer.
+    pub async fn open(&self) -> Result<usize, RunError> {
+        Ok(self.open_executions().await?.len())
+    }
+
+    /// The open activities of the run. Temporal's list lags behind, so each of them is looked up.
+    async fn open_executions(&self) -> Result<Vec<ExecutionId>, RunError> {
+        let lookups = self.list_open().await?.into_iter().map(|id| {
+            let queue = self.clone();
+            async move {
+                let is_open = queue.open_in(&id).await?.is_some();
+                Ok::<_, RunError>(is_open.then_some(id))
+            }
+        });
+        let open: Vec<Option<ExecutionId>> = stream::iter(lookups)
+            .buffer_unordered(STARTS)
+            .try_collect()
+            .await?;
+        Ok(open.into_iter().flatten().collect())
+    }
+
+    async fn list_open(&self) -> Result<Vec<ExecutionId>, RunError> {
+        let (mut found, mut next_page_token) = (Vec::new(), Vec::new());
+        loop {
+            let request = ListActivityExecutionsRequest {
+                namespace: self.place.server.namespace.clone(),
+                page_size: PAGE,
+                next_page_token,
+                query: activity::open_activities(&self.place.run),
+            };
+            let mut connection = self.connection.clone();
+            let listed = connection.list_activity_executions(Request::new(request));
+            let page = listed
+                .await
+                .map_err(|status| self.failed("listing activities", &status))?
+                .into_inner();
+            let ids = page.executions.into_iter().map(|execution| ExecutionId {
+                activity: execution.activity_id,
+                run: execution.run_id,
+            });
+            found.extend(ids);
+            if page.next_page_token.is_empty() {
+                return Ok(found);
+            }
+            next_page_token = page.next_page_token;
         }
     }
 
@@ -168,6 +285,21 @@ impl TemporalQueue {
         let polled = connection.poll_activity_task_queue(request).await?;
         Ok(polled.into_inner())
     }
+}
+
+/// What Temporal had of an activity that was to be started.
+enum Found {
+    /// No open one: it is started.
+    Nothing,
+    Open(ExecutionId),
+    Completed,
+}
+
+/// One execution of an activity.
+struct ExecutionId {
+    activity: String,
+    /// Temporal's name for the execution.
+    run: String,
 }
 
 #[async_trait]
@@ -222,6 +354,25 @@ impl UnitQueue for TemporalQueue {
         let refused = DeliveryEnd::Closed("no unit of this run".to_owned());
         Box::new(activity).end(refused).await;
         Ok(None)
+    }
+
+    async fn clear(&self) -> Result<(), RunError> {
+        loop {
+            let open = self.open_executions().await?;
+            if open.is_empty() {
+                return Ok(());
+            }
+            let ends = open.into_iter().map(|id| {
+                let queue = self.clone();
+                async move { queue.terminate(&id, "its coordinator has ended").await }
+            });
+            let _: Vec<()> = stream::iter(ends)
+                .buffer_unordered(STARTS)
+                .try_collect()
+                .await?;
+            // What the list did not have yet.
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 }
 

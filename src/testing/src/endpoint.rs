@@ -20,6 +20,13 @@ use serde_json::{Value, json};
 pub enum Answer {
     /// A chat completion with this content; where a stream is asked for, in two pieces.
     Content(String),
+    /// A chat completion that calls a tool; as a stream where one is asked for.
+    ToolCall {
+        /// Tells it from the other calls of the conversation.
+        id: String,
+        name: &'static str,
+        arguments: Value,
+    },
     /// A streamed chat completion of these pieces, with a pause before each.
     Pieces(Vec<String>, Duration),
     /// A status with a `Retry-After` header and a body.
@@ -128,17 +135,37 @@ async fn complete(
     tokio::time::sleep(delay).await;
     match (shared.handler)(request).await {
         Answer::Content(content) if streamed => events(halves(&content), Duration::ZERO),
+        Answer::ToolCall {
+            id,
+            name,
+            arguments,
+        } if streamed => {
+            let call = tool_call(&id, name, &arguments);
+            deltas(vec![call], "tool_calls", Duration::ZERO)
+        }
         answer => respond(answer).await,
     }
 }
 
 /// A chat completion; usage counts characters, so that it is known beforehand.
 pub fn completion(content: &str) -> Value {
+    completed(&json!({"role": "assistant", "content": content}), "stop")
+}
+
+fn completed(message: &Value, finish_reason: &str) -> Value {
     json!({
         "id": "x", "object": "chat.completion", "created": 0, "model": "m",
-        "choices": [{"index": 0, "finish_reason": "stop",
-                     "message": {"role": "assistant", "content": content}}],
+        "choices": [{"index": 0, "finish_reason": finish_reason, "message": message}],
         "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
+    })
+}
+
+/// A message that calls a tool, whole and as the piece of a stream.
+fn tool_call(id: &str, name: &str, arguments: &Value) -> Value {
+    let function = json!({"name": name, "arguments": arguments.to_string()});
+    json!({
+        "role": "assistant", "content": null,
+        "tool_calls": [{"index": 0, "id": id, "type": "function", "function": function}],
     })
 }
 
@@ -149,19 +176,25 @@ fn halves(text: &str) -> Vec<String> {
     vec![one.to_owned(), other.to_owned()]
 }
 
-/// A streamed chat completion.
+/// A streamed chat completion with these pieces of its content.
 fn events(pieces: Vec<String>, pause: Duration) -> Response<Body> {
+    let pieces = pieces.into_iter().map(|piece| json!({"content": piece}));
+    deltas(pieces.collect(), "stop", pause)
+}
+
+/// A streamed chat completion of these changes to its message.
+fn deltas(deltas: Vec<Value>, finish_reason: &str, pause: Duration) -> Response<Body> {
     let chunk = |delta: Value, end: Value| {
         json!({
             "id": "x", "object": "chat.completion.chunk", "created": 0, "model": "m",
             "choices": [{"index": 0, "delta": delta, "finish_reason": end}],
         })
     };
-    let mut frames: Vec<String> = pieces
-        .iter()
-        .map(|piece| chunk(json!({"content": piece}), Value::Null).to_string())
+    let mut frames: Vec<String> = deltas
+        .into_iter()
+        .map(|delta| chunk(delta, Value::Null).to_string())
         .collect();
-    frames.push(chunk(json!({}), json!("stop")).to_string());
+    frames.push(chunk(json!({}), json!(finish_reason)).to_string());
     let counted = json!({"choices": [], "usage": completion("")["usage"]});
     frames.extend([counted.to_string(), "[DONE]".to_owned()]);
     let frames = futures::stream::iter(frames).then(move |frame| async move {
@@ -187,6 +220,14 @@ async fn respond(answer: Answer) -> Response<Body> {
     let ok = |body: Body| Response::new(body);
     match answer {
         Answer::Content(content) => ok(completion(&content).to_string().into()),
+        Answer::ToolCall {
+            id,
+            name,
+            arguments,
+        } => {
+            let message = tool_call(&id, name, &arguments);
+            ok(completed(&message, "tool_calls").to_string().into())
+        }
         Answer::Pieces(pieces, pause) => events(pieces, pause),
         Answer::Place(numbers) => ok(place(&numbers).to_string().into()),
         Answer::Bytes(bytes) => ok(bytes.into()),

@@ -290,6 +290,17 @@ impl CuttingProxy {
         self.shared.cuts.load(Ordering::Relaxed)
     }
 
+    /// Cuts all connections that are open now.
+    pub fn cut_all(&self) {
+        for (_, client, server) in self.shared.open.lock().unwrap().drain(..) {
+            let cut = client.shutdown(Shutdown::Both).is_ok();
+            let _ = server.shutdown(Shutdown::Both);
+            self.shared
+                .cuts
+                .fetch_add(u64::from(cut), Ordering::Relaxed);
+        }
+    }
+
     /// Cuts no more connections.
     pub fn stop_cutting(&self) {
         self.shared.has_stopped.store(true, Ordering::Relaxed);

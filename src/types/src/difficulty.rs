@@ -1,7 +1,7 @@
 //! How difficult a composed task is, by what it is made of.
 
 use crate::held_out::composition;
-use crate::task::{Task, TaskFile};
+use crate::task::{Difficulty, Task, TaskFile};
 
 /// The most difficult level; the easiest one is 1.
 pub const MAX_LEVEL: u32 = 5;
@@ -22,6 +22,15 @@ pub fn level(task: &Task) -> Option<u32> {
     let points = operations.len() + branches + usize::from(is_messy) + usize::from(is_imprecise);
     let level = u32::try_from(points.saturating_sub(2)).unwrap_or(MAX_LEVEL);
     Some(level.clamp(1, MAX_LEVEL))
+}
+
+/// The difficulty of a composed task: level 1 is easy, levels 2 and 3 are medium, the others hard. `None` for other tasks.
+pub fn of_task(task: &Task) -> Option<Difficulty> {
+    Some(match level(task)? {
+        ..=1 => Difficulty::Easy,
+        2 | 3 => Difficulty::Medium,
+        _ => Difficulty::Hard,
+    })
 }
 
 /// Whether a file is written so that one has to look how.
@@ -72,5 +81,19 @@ mod tests {
             assert_eq!(level("a>b>c>d", &[], &[messy]), 3);
         }
         assert_eq!(level("a>b>c>d>e>f>g>h", &[], &[&plain]), MAX_LEVEL);
+    }
+
+    #[test]
+    fn levels_have_names() {
+        let plain = [file(&Value::Null)];
+        let of = |skeleton: &str| of_task(&task(skeleton, &[], &plain));
+        assert_eq!(of("a>b>c"), Some(Difficulty::Easy));
+        assert_eq!(of("a>b>c>d"), Some(Difficulty::Medium));
+        assert_eq!(of("a>b>c>d>e"), Some(Difficulty::Medium));
+        assert_eq!(of("a>b>c>d>e>f"), Some(Difficulty::Hard));
+        assert_eq!(of("a>b>c>d>e>f>g"), Some(Difficulty::Hard));
+        for difficulty in Difficulty::ALL {
+            assert_eq!(serde_json::to_value(difficulty).unwrap(), difficulty.name());
+        }
     }
 }

@@ -27,6 +27,21 @@ pub struct HeldOutRule {
     pub names: BTreeSet<String>,
 }
 
+/// Which crawled files are meant for the test split. The choice depends on a seed and the file's origin only.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct EvaluationFiles {
+    pub seed: u64,
+    /// Share of the files, from 0 to 1.
+    pub share: f64,
+}
+
+impl EvaluationFiles {
+    /// Whether the file with this origin is one of them.
+    pub fn contains(&self, origin: &str) -> bool {
+        Digest::of_json(&(self.seed, "evaluation file", origin)).fraction() < self.share
+    }
+}
+
 /// What training rows lack of a row of the test split; of several, the one that stands first here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -289,6 +304,21 @@ mod tests {
         for unseen in Unseen::ALL {
             assert_eq!(serde_json::to_value(unseen).unwrap(), unseen.name());
         }
+    }
+
+    #[test]
+    fn about_the_asked_share_of_files_is_for_evaluation() {
+        let chosen = |seed, share| {
+            let files = EvaluationFiles { seed, share };
+            let origins = (0..1000).map(|number| format!("origin {number}"));
+            origins
+                .filter(|origin| files.contains(origin))
+                .collect::<Vec<_>>()
+        };
+        assert!((150..250).contains(&chosen(1, 0.2).len()));
+        assert_ne!(chosen(1, 0.2), chosen(2, 0.2));
+        assert!(chosen(1, 0.0).is_empty());
+        assert_eq!(chosen(1, 1.0).len(), 1000);
     }
 
     #[test]

@@ -35,6 +35,9 @@ pub struct ReadOptions {
     /// The names of the columns if the header has two rows: the upper and the lower name, joined by a space.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
+    /// Whether `names` are the two rows joined after the upper one is filled from the left; code has to list other names.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub joined_header: bool,
     /// Columns with cells that are merged over several rows. Their value counts for each of these rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub filled: Vec<String>,

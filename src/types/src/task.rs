@@ -375,6 +375,15 @@ pub enum Difficulty {
 
 impl Difficulty {
     pub const ALL: [Self; 3] = [Self::Easy, Self::Medium, Self::Hard];
+
+    /// As in recipes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Easy => "easy",
+            Self::Medium => "medium",
+            Self::Hard => "hard",
+        }
+    }
 }
 
 /// An input file of a task.
@@ -465,6 +474,9 @@ pub enum TaskOrigin {
         /// several, `style/en/3` the fourth way to put a request.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         wordings: Vec<String>,
+        /// Whether names and values of its files are invented.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        renamed: bool,
     },
     /// Written by a model.
     Writer {

@@ -204,6 +204,15 @@ pub enum End {
     MaxTurns,
     /// The model repeated itself, within a reply or by sending the same reply again and again.
     Repetition,
+    /// The last reply had begun neither code nor an answer when its limit for that was reached.
+    NoCode,
+}
+
+impl End {
+    /// Whether a rule of the recipe ended the attempt because it was hopeless.
+    pub fn is_early(&self) -> bool {
+        matches!(self, Self::Repetition | Self::NoCode)
+    }
 }
 
 /// A file in the agent's `./output`, as collected by the host.

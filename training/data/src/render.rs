@@ -313,7 +313,8 @@ pub enum Overflow {
     #[default]
     Error,
     Drop,
-    /// Keep the turns that fit, up to the end of a reply.
+    /// Keep the turns that fit, up to the end of a reply. Replies with the weight 0 that come before all others give way
+    /// first, but the last of them stays.
     CutAtTurn,
     /// Split it into several documents, each with the messages before the first reply as context. Every
     /// reply is trained once.
@@ -352,7 +353,7 @@ pub fn fit_to_length(
     let (parts, context) = match overflow {
         Overflow::Error => return None,
         Overflow::Drop => (vec![], 0),
-        Overflow::CutAtTurn => (first_part(&rendered, limit).into_iter().collect(), 0),
+        Overflow::CutAtTurn => (cut_at_turn(&rendered, limit).into_iter().collect(), 0),
         Overflow::SplitWithContext => split(&rendered, limit),
     };
     let repeated = context * parts.len().saturating_sub(1);
@@ -374,6 +375,32 @@ fn turn_ends(rendered: &Rendered) -> Vec<usize> {
         .filter(|(_, span)| span.trained && span.ends_turn)
         .map(|(index, _)| index + 1)
         .collect()
+}
+
+/// The turns that fit.
+fn cut_at_turn(rendered: &Rendered, limit: usize) -> Option<Rendered> {
+    match without_context(rendered, limit) {
+        Some(shorter) if shorter.ids.len() <= limit => Some(shorter),
+        Some(shorter) => first_part(&shorter, limit),
+        None => first_part(rendered, limit),
+    }
+}
+
+/// The conversation without the first replies that are context, and what follows each of them, as in a correction, whose
+/// end must be trained. Only as many are left out as `limit` requires, and the last one, which the correction repairs, stays.
+fn without_context(rendered: &Rendered, limit: usize) -> Option<Rendered> {
+    let (spans, length) = (&rendered.spans, rendered.ids.len());
+    let trained = spans.iter().find(|span| span.trained)?.message;
+    let replies = spans
+        .iter()
+        .filter(|span| span.ends_turn && span.message < trained);
+    // The header of a reply belongs to its message.
+    let start = |reply: &Span| spans.partition_point(|span| span.message < reply.message);
+    let starts: Vec<usize> = replies.map(start).collect();
+    let (&prompt, &last) = (starts.first()?, starts.last()?);
+    let fits = |from: &usize| prompt + length - from <= limit;
+    let from = starts.iter().copied().find(fits).unwrap_or(last);
+    Some(rendered.part(prompt, from..length))
 }
 
 fn first_part(rendered: &Rendered, limit: usize) -> Option<Rendered> {
@@ -437,6 +464,23 @@ mod tests {
         assert_eq!(parts[0].ids.len(), 3 + 5 + 6);
         assert_eq!((report.lost, report.lost_trained), (7, 6));
         assert!(fit_to_length(rendered(3, &[4, 5, 6]), 15, Overflow::Error).is_none());
+    }
+
+    #[test]
+    fn cutting_leaves_context_out_before_the_trained_end() {
+        let mut whole = rendered(3, &[4, 5, 6]);
+        for span in &mut whole.spans {
+            span.trained &= span.message == 5;
+        }
+        let (parts, report) = fit_to_length(whole.clone(), 16, Overflow::CutAtTurn).unwrap();
+        // The first reply and what follows it are left out.
+        let kept: Vec<u32> = (0..4).chain(9..21).collect();
+        assert_eq!(parts[0].ids, kept);
+        assert_eq!(parts[0].trained(), 6);
+        assert_eq!((report.lost, report.lost_trained), (5, 0));
+        // The failing reply stays, so the only trained one does not fit.
+        let (parts, report) = fit_to_length(whole, 15, Overflow::CutAtTurn).unwrap();
+        assert_eq!((parts.len(), report.lost_trained), (0, 6));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::token_stats::TokenStats;
 use crate::tokenizer::TokenizerError;
 
 /// Part of the cache key. Increase it when the tokens or the file format change.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 /// Records that are rendered in parallel.
 const BATCH: usize = 256;
 

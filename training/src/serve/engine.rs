@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::decoder::{Decoder, SequenceCache as _};
 use super::repetition::RepetitionDetection;
+use super::required_text::{RequiredText, RequiredTextWatch};
 use super::sampler::{Sampler, Sampling, log_probabilities};
 use super::slots::Slots;
 use super::text::TextStream;
@@ -38,6 +39,7 @@ pub(super) struct GenerationJob {
     /// Number of alternatives to report with each token.
     pub(super) top_logprobs: Option<usize>,
     pub(super) repetition: Option<RepetitionDetection>,
+    pub(super) required_text: Option<RequiredText>,
     /// Whether to remove the space before the first word.
     pub(super) trim_first: bool,
     pub(super) out: mpsc::UnboundedSender<(usize, ReplyEvent)>,
@@ -59,6 +61,8 @@ pub(super) enum FinishReason {
     Length,
     /// The reply repeats itself.
     Repetition,
+    /// The reply has none of the required texts in time.
+    RequiredText,
 }
 
 impl FinishReason {
@@ -67,6 +71,7 @@ impl FinishReason {
             Self::Stop => "stop",
             Self::Length => "length",
             Self::Repetition => "repetition",
+            Self::RequiredText => "required_text",
         }
     }
 }
@@ -94,6 +99,8 @@ struct ActiveReply {
     job: GenerationJob,
     sampler: Sampler,
     text: TextStream,
+    /// Until the required text is found.
+    watch: Option<RequiredTextWatch>,
     tokens: Vec<u32>,
     cached: usize,
 }
@@ -226,6 +233,7 @@ impl<D: Decoder> EngineLoop<D> {
             self.slots.admit(&prompt, |cached| ActiveReply {
                 sampler: Sampler::new(job.sampling),
                 text: TextStream::new(job.stops.clone()),
+                watch: job.required_text.clone().map(RequiredTextWatch::new),
                 tokens: vec![],
                 cached,
                 job,
@@ -314,7 +322,7 @@ impl ActiveReply {
         };
         let finish = match ends_turn || stopped {
             true => Some(FinishReason::Stop),
-            false => self.forced_end(),
+            false => self.forced_end(&text),
         };
         let rest = match (finish, stopped) {
             (Some(_), false) => self.text.finish(),
@@ -338,13 +346,28 @@ impl ActiveReply {
         }
     }
 
-    /// Why the reply ends here although the model would go on.
-    fn forced_end(&self) -> Option<FinishReason> {
+    /// Why the reply ends here, after a token with this text, although the model would go on.
+    fn forced_end(&mut self, text: &str) -> Option<FinishReason> {
         if self.tokens.len() >= self.job.max_tokens {
             return Some(FinishReason::Length);
         }
+        if self.lacks_required(text) {
+            return Some(FinishReason::RequiredText);
+        }
         let repeats = self.job.repetition?.matches(&self.tokens);
         repeats.then_some(FinishReason::Repetition)
+    }
+
+    /// Whether the time for the required text is over without it.
+    fn lacks_required(&mut self, text: &str) -> bool {
+        let Some(watch) = &mut self.watch else {
+            return false;
+        };
+        let found = watch.add(text, self.tokens.len());
+        if found.is_some() {
+            self.watch = None;
+        }
+        found == Some(false)
     }
 
     fn trimmed<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {

@@ -257,7 +257,14 @@ impl Server {
         let prompt_tokens = prompts.iter().map(|prompt| prompt.ids.len()).sum();
         let repeat = |prompt: &PreparedPrompt| vec![prompt.reader.clone(); params.choices];
         let readers = prompts.iter().flat_map(repeat).collect();
-        let shared = |prompt: PreparedPrompt| (Arc::new(prompt.ids), Arc::new(prompt.shown));
+        let required = |openings: &[&'static str]| {
+            let required = params.required_text.clone();
+            required.map(|required| required.or(openings.iter().copied()))
+        };
+        let shared = |prompt: PreparedPrompt| {
+            let required = required(prompt.openings);
+            (Arc::new(prompt.ids), Arc::new(prompt.shown), required)
+        };
         let prompts: Vec<_> = prompts.into_iter().map(shared).collect();
         for (index, permit) in permits.into_iter().enumerate() {
             let prompt = index / params.choices;
@@ -276,6 +283,7 @@ impl Server {
                 shown: prompts[prompt].1.clone(),
                 top_logprobs: params.top_logprobs,
                 repetition: params.repetition,
+                required_text: prompts[prompt].2.clone(),
                 trim_first: endpoint == Endpoint::Chat && self.vocabulary.marks_words,
                 out: out.clone(),
                 permit,

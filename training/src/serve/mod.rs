@@ -13,6 +13,7 @@ mod prompt;
 mod repetition;
 mod reply;
 mod request;
+mod required_text;
 mod sampler;
 mod slots;
 mod text;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pybench_training_data::{
-    CALL_TAGS, CallSyntax, Chat, Message, Piece, RenderedText, Renderer, TemplateError,
+    CALL_TAGS, CallSyntax, Chat, Message, PYTHON_TAG, Piece, RenderedText, Renderer, TemplateError,
     TokenizerError, opening_of_text_call, with_calls_as_text,
 };
 use thiserror::Error;
@@ -28,6 +28,8 @@ pub(super) struct PreparedPrompt {
     pub(super) reader: ReplyReader,
     /// Control tokens of the reply that are shown as text, because they are part of calls, or tell code from text.
     pub(super) shown: Vec<u32>,
+    /// Texts with which a call begins in the syntax of the template; an empty one if the prompt has begun the call.
+    pub(super) openings: &'static [&'static str],
 }
 
 impl PreparedPrompt {
@@ -37,7 +39,17 @@ impl PreparedPrompt {
             ids,
             reader: ReplyReader::of_text(),
             shown: vec![],
+            openings: &[],
         }
+    }
+}
+
+/// The texts with which a call begins.
+fn openings(syntax: CallSyntax) -> &'static [&'static str] {
+    match syntax {
+        CallSyntax::Tags => &["<tool_call>"],
+        CallSyntax::List => &["[TOOL_CALLS]"],
+        CallSyntax::Json => &[PYTHON_TAG, "{"],
     }
 }
 
@@ -91,6 +103,10 @@ impl ChatPrompt {
             ids,
             reader: ReplyReader::new(syntax, offered, opening.as_ref()),
             shown: CALL_TAGS.iter().filter_map(control).collect(),
+            openings: match opening {
+                Some(_) => &[""],
+                None => openings(syntax),
+            },
         })
     }
 

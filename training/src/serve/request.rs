@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::error::ApiError;
 use super::repetition::RepetitionDetection;
+use super::required_text::RequiredText;
 use super::tools::OfferedTools;
 
 /// Number of stop strings, and bytes of each.
@@ -30,6 +31,7 @@ pub(super) struct CommonFields {
     pub(super) stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     repetition_detection: Option<RepetitionDetection>,
+    required_text: Option<RequiredText>,
     // Not supported; a request that uses them is rejected.
     frequency_penalty: Option<f64>,
     presence_penalty: Option<f64>,
@@ -121,6 +123,7 @@ pub(super) struct GenerationParams {
     pub(super) stream_usage: bool,
     pub(super) top_logprobs: Option<usize>,
     pub(super) repetition: Option<RepetitionDetection>,
+    pub(super) required_text: Option<RequiredText>,
 }
 
 pub(super) fn parse<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, ApiError> {
@@ -219,6 +222,11 @@ impl CommonFields {
             stream_usage: usage.unwrap_or(false),
             top_logprobs,
             repetition: self.repetition_detection.unwrap_or_default().validate()?,
+            required_text: self
+                .required_text
+                .clone()
+                .map(RequiredText::validate)
+                .transpose()?,
         })
     }
 
@@ -320,6 +328,10 @@ mod tests {
             (
                 r#","repetition_detection":{"max_pattern_size":4,"min_count":1}"#,
                 "repetition_detection",
+            ),
+            (
+                r#","required_text":{"any_of":[],"within_tokens":1}"#,
+                "required_text",
             ),
             (
                 r#","response_format":{"type":"json_object"}"#,

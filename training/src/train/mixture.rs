@@ -19,6 +19,8 @@ pub struct SourceShare {
     pub trained: usize,
     /// Number of tokens lost to `train.overflow`.
     pub lost: usize,
+    /// Number of trained tokens among these.
+    pub lost_trained: usize,
     /// Fraction of the trained tokens of an epoch.
     pub share: f64,
 }
@@ -40,6 +42,7 @@ pub(super) fn source_shares<'a>(
         tokens: stats.tokens,
         trained: stats.trained,
         lost: stats.overflow.lost,
+        lost_trained: stats.overflow.lost_trained,
         share: trained(weight, stats) / all.max(1.0),
     };
     sources.map(share).collect()

@@ -400,6 +400,24 @@ fn a_reply_that_repeats_itself_ends() {
 }
 
 #[test]
+fn a_reply_without_a_required_text_ends() {
+    let folder = folder();
+    let server = Running::start(folder.path(), &[]);
+    let asked = |any_of: &[&str], within_tokens: u32| {
+        let required = json!({"any_of": any_of, "within_tokens": within_tokens});
+        let body = json!({"max_tokens": 20, "temperature": 0, "required_text": required});
+        server.chat(ask("hello", body))
+    };
+    let ended = asked(&["never there"], 5);
+    assert_eq!(ended["choices"][0]["finish_reason"], "required_text");
+    assert_eq!(ended["usage"]["completion_tokens"], 5);
+    let whole = server.chat(ask("hello", json!({"max_tokens": 20, "temperature": 0})));
+    let first = content(&whole).chars().next().unwrap().to_string();
+    let found = asked(&["never there", first.as_str()], 15);
+    assert_eq!(content(&found), content(&whole));
+}
+
+#[test]
 fn bad_requests_are_refused_as_openai_does() {
     let folder = folder();
     let server = Running::start(folder.path(), &["--context", "128"]);

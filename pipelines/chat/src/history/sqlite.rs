@@ -1,16 +1,16 @@
 //! The history in SQLite (WAL, `synchronous = FULL`).
 
-use std::fs::{DirBuilder, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pybench_run::{BudgetCap, Reservation, RunError};
+use pybench_run::{BudgetCap, Reservation, RunError, waiting};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior, params};
 
 use super::backend::{Backend, allows, bounded};
-use super::{Listed, Spending};
+use super::{Listed, Spending, make_private};
 
 /// Version of the tables.
 const VERSION: i64 = 1;
@@ -36,15 +36,6 @@ CREATE INDEX IF NOT EXISTS call_of_conversation ON call (conversation);
 pub(super) struct SqliteHistory {
     root: PathBuf,
     connection: Mutex<Connection>,
-}
-
-/// Makes a folder that only this user can read.
-pub(super) fn make_private(root: &Path) -> Result<(), RunError> {
-    let mut folder = DirBuilder::new();
-    let folder = folder.recursive(true).mode(0o700);
-    folder
-        .create(root)
-        .map_err(RunError::io(root.display().to_string()))
 }
 
 impl SqliteHistory {
@@ -76,22 +67,21 @@ impl SqliteHistory {
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, RunError> {
-        work(&self.lock()).map_err(|error| failed(&self.root, &error))
+        waiting(|| work(&self.lock())).map_err(|error| failed(&self.root, &error))
     }
 
     fn transaction<T>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, RunError> {
-        let mut connection = self.lock();
-        let behavior = TransactionBehavior::Immediate;
-        let done = connection
-            .transaction_with_behavior(behavior)
-            .and_then(|transaction| {
-                let done = work(&transaction)?;
-                transaction.commit()?;
-                Ok(done)
-            });
+        let done = waiting(|| -> rusqlite::Result<T> {
+            let mut connection = self.lock();
+            let behavior = TransactionBehavior::Immediate;
+            let transaction = connection.transaction_with_behavior(behavior)?;
+            let done = work(&transaction)?;
+            transaction.commit()?;
+            Ok(done)
+        });
         done.map_err(|error| failed(&self.root, &error))
     }
 

@@ -273,7 +273,7 @@ async fn work(
         Input::Save(form, path) => {
             let name = format!("chat-{}.{}", conversation.id(), form.extension());
             let path = path.unwrap_or_else(|| PathBuf::from(name));
-            write_output(&path, export(conversation, form).as_bytes())?;
+            write_output(&path, export((&*conversation).into(), form).as_bytes())?;
             return Ok(Done::Text(format!("{}\n", path.display())));
         }
         Input::Grade => return grade(conversation, live).await.map(Done::Verdict),

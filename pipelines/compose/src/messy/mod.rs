@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::draw::quotable;
 use crate::frame::{Class, Frame};
-use crate::rename;
+use crate::rename::{self, Naming};
 use sheet::{Area, Cell, Sheet};
 
 /// Most rows of a file that is written so.
@@ -55,10 +55,10 @@ enum Encoding {
 }
 
 /// Writes a table in a way that differs from a plain file; `None` if what was drawn does not suit the table.
-pub(crate) fn written(data: &DataFrame, rng: &mut ChaCha8Rng) -> Option<Messy> {
+pub(crate) fn written(data: &DataFrame, naming: Naming, rng: &mut ChaCha8Rng) -> Option<Messy> {
     let kind = *[FileKind::Csv, FileKind::Csv, FileKind::Xlsx].choose(rng)?;
     let frame = Frame::new(data.head(Some(MAX_ROWS)));
-    let habits = Habits::draw(&frame, kind, rng);
+    let habits = Habits::draw(&frame, kind, naming, rng);
     let data = habits.arranged(&frame.data)?;
     let sheet = habits.sheet(&data, &frame.data, kind)?;
     let bytes = match (kind, habits.encoding) {
@@ -71,7 +71,7 @@ pub(crate) fn written(data: &DataFrame, rng: &mut ChaCha8Rng) -> Option<Messy> {
 }
 
 impl Habits {
-    fn draw(frame: &Frame, kind: FileKind, rng: &mut ChaCha8Rng) -> Self {
+    fn draw(frame: &Frame, kind: FileKind, naming: Naming, rng: &mut ChaCha8Rng) -> Self {
         let is_workbook = kind == FileKind::Xlsx;
         let numbers = frame.of_class(Class::Number);
         let mut comma = *[None, Some(None), Some(Some('.')), Some(Some('.'))]
@@ -93,10 +93,10 @@ impl Habits {
             comma,
             unit: unit.filter(|_| rng.random_bool(0.4)),
             day_first: Some(*['.', '/'].choose(rng).unwrap_or(&'.')),
-            group: group(frame, rng).filter(|_| rng.random_bool(0.5)),
+            group: group(frame, naming, rng).filter(|_| rng.random_bool(0.5)),
             merged: merged(frame, rng).filter(|_| is_workbook && rng.random_bool(0.6)),
             title: (is_workbook && rng.random_bool(0.5))
-                .then(|| rename::unused(&mut taken, rng, rename::column_name)),
+                .then(|| rename::unused(&mut taken, rng, |rng| naming.column(rng))),
             encoding: match is_workbook {
                 true => Encoding::Utf8,
                 false => *encodings.choose(rng).unwrap_or(&Encoding::Utf8),
@@ -256,7 +256,7 @@ fn with_comma(plain: &str, comma: Option<Option<char>>) -> String {
 }
 
 /// A name above some columns of numbers that stand side by side.
-fn group(frame: &Frame, rng: &mut ChaCha8Rng) -> Option<(String, usize, usize)> {
+fn group(frame: &Frame, naming: Naming, rng: &mut ChaCha8Rng) -> Option<(String, usize, usize)> {
     let names = frame.data.get_column_names_owned();
     let is_number = |at: usize| {
         names
@@ -266,7 +266,7 @@ fn group(frame: &Frame, rng: &mut ChaCha8Rng) -> Option<(String, usize, usize)> 
     let starts = (0..names.len()).filter(|at| is_number(*at) && is_number(at + 1));
     let first = *starts.collect::<Vec<_>>().choose(rng)?;
     let count = 2 + usize::from(is_number(first + 2) && rng.random_bool(0.5));
-    let upper = rename::column_name(rng);
+    let upper = naming.column(rng);
     // A group of all columns would be a title.
     (count < names.len()).then_some((upper, first, count))
 }
@@ -378,7 +378,11 @@ mod tests {
     fn what_is_written_messily_is_read_back_in_most_ways() {
         let (mut seen, mut read_back) = (BTreeSet::new(), 0);
         for seed in 0..60 {
-            let Some(messy) = written(&table(), &mut ChaCha8Rng::seed_from_u64(seed)) else {
+            let Some(messy) = written(
+                &table(),
+                Naming::default(),
+                &mut ChaCha8Rng::seed_from_u64(seed),
+            ) else {
                 continue;
             };
             let format = pybench_profile::profile(messy.kind, &messy.bytes).format();

@@ -255,7 +255,12 @@ fn extreme_groups() -> Vec<Operation> {
             Some(sql) if largest => operation.sql(format!(
                 "SELECT $key FROM $t GROUP BY $key ORDER BY {sql} DESC LIMIT 1"
             )),
-            _ => operation,
+            Some(_) => operation,
+            None => operation.pandas(format!(
+                "answer = $t.groupby($key)[$column].{}.sort_values(ascending={}).index[0]",
+                of.pandas,
+                if largest { "False" } else { "True" }
+            )),
         };
         all.push(
             operation

@@ -65,6 +65,7 @@ fn bar_chart() -> Operation {
              fig.savefig($path)\n\
              plt.close(fig)",
         )
+        .pandas("import matplotlib.pyplot as plt\nbars = $t.sort_values($label)\nplt.figure(figsize=(8, 5))\nplt.bar(bars[$label].astype(str), bars[$column])\nplt.xticks(rotation=45)\nplt.title($title)\nplt.tight_layout()\nplt.savefig($path)\nplt.close()")
         .en([
             "draw a vertical bar chart with one bar per $label (from left to right in code point order, with the names as tick labels), its height the $column, and the title $title, and save it as a PNG picture",
         ])
@@ -83,6 +84,7 @@ fn horizontal_bar_chart() -> Operation {
              fig.savefig($path)\n\
              plt.close(fig)",
         )
+        .pandas("import matplotlib.pyplot as plt\nbars = $t.sort_values($label, ascending=False)\nplt.figure(figsize=(8, 6))\nplt.barh(bars[$label].astype(str), bars[$column])\nplt.title($title)\nplt.tight_layout()\nplt.savefig($path)\nplt.close()")
         .en([
             "draw a horizontal bar chart with one bar per $label (from top to bottom in code point order, with the names as tick labels), its length the $column, and the title $title, and save it as a PNG picture",
         ])
@@ -112,6 +114,7 @@ fn pie_chart() -> Operation {
              fig.savefig($path)\n\
              plt.close(fig)",
         )
+        .pandas("import matplotlib.pyplot as plt\nbars = $t.sort_values($label)\nplt.figure(figsize=(7, 7))\nplt.pie(bars[$column], labels=bars[$label].astype(str), autopct=\"%1.1f%%\")\nplt.title($title)\nplt.savefig($path)\nplt.close()")
         .en([
             "draw a pie chart with one slice per $label, labeled with its name, its size the $column, and the title $title, and save it as a PNG picture",
         ])
@@ -137,6 +140,7 @@ fn line_chart() -> Operation {
              fig.savefig($path)\n\
              plt.close(fig)",
         )
+        .pandas("import matplotlib.pyplot as plt\nbars = $t[[$column]]\nplt.figure(figsize=(9, 5))\nplt.plot(range(1, len(bars) + 1), bars[$column].to_numpy())\nplt.title($title)\nplt.tight_layout()\nplt.savefig($path)\nplt.close()")
         .en([
             "draw a line chart of $column in the order of the rows (on the x axis the number of the row, from 1), with the title $title, and save it as a PNG picture",
         ])
@@ -170,6 +174,7 @@ fn scatter_plot() -> Operation {
          fig.savefig($path)\n\
          plt.close(fig)",
     )
+    .pandas("import matplotlib.pyplot as plt\nbars = $t[[$across, $up]]\nplt.figure(figsize=(8, 6))\nplt.scatter(bars[$across], bars[$up], s=12)\nplt.title($title)\nplt.tight_layout()\nplt.savefig($path)\nplt.close()")
     .en([
         "draw a scatter plot with one point per row, $across on the x axis and $up on the y axis, with the title $title, and save it as a PNG picture",
     ])

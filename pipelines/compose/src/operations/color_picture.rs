@@ -77,6 +77,7 @@ fn colors() -> Vec<Operation> {
             Some(Picture { channels: 1, pixels, ..picture.clone() })
         })
         .code("$source = $source.convert(\"L\")")
+        .code("from PIL import ImageOps\n$source = ImageOps.grayscale($source)")
         .en([
             "convert the picture to grayscale (ITU-R 601-2 luma, L = 0.299 R + 0.587 G + 0.114 B, as Pillow's mode L)",
             "turn the picture into one gray channel with Pillow's weights for mode L (0.299 R + 0.587 G + 0.114 B)",
@@ -297,6 +298,7 @@ fn paints() -> Vec<Operation> {
             "canvas = Image.new($source.mode, ($width, $height), $color)\n\
              canvas.paste($source, ($left, $top))\n$source = canvas",
         )
+        .code("from PIL import ImageOps\nright, below = $width - $left - $source.width, $height - $top - $source.height\n$source = ImageOps.expand($source, ($left, $top, right, below), $color)")
         .en([
             "put the picture on a new canvas of $width by $height pixels (width by height) filled with $color, its top-left pixel at column $left and row $top, counted from 0",
             "make a canvas $width pixels wide and $height pixels high in $color and paste the picture onto it with its upper-left corner at x = $left, y = $top",

@@ -104,6 +104,7 @@ fn texts() -> Vec<Operation> {
             in_paragraphs(document).then(|| Document::text(&document.blocks))
         })
         .code("$source = \"\\n\".join(text for level, text in $source)")
+        .code("from operator import itemgetter\n$source = \"\\n\".join(map(itemgetter(1), $source))")
         .en([
             &format!("take the text of the document, which is all its headings and paragraphs outside of tables in their order, {RULE_EN}"),
             &format!("extract all headings and paragraphs (tables aside) as one text, {RULE_EN}"),
@@ -114,6 +115,7 @@ fn texts() -> Vec<Operation> {
             in_paragraphs(document).then(|| Document::text(body))
         })
         .code("$source = \"\\n\".join(text for level, text in $source if level == 0)")
+        .code("body = []\nfor level, text in $source:\n    if level == 0:\n        body.append(text)\n$source = \"\\n\".join(body)")
         .en([
             &format!("take the text of all paragraphs that are no headings and in no table, {RULE_EN}"),
             &format!("extract the body text, that is the paragraphs outside of tables without the headings, {RULE_EN}"),
@@ -131,6 +133,7 @@ fn texts() -> Vec<Operation> {
              elif inside:\n        kept.append(text)\n\
              $source = \"\\n\".join(kept)",
         )
+        .code("starts = [at for at, (level, text) in enumerate($source) if level > 0]\nstart = next(at for at in starts if $source[at][1] == $heading)\nend = min((at for at in starts if at > start), default=len($source))\n$source = \"\\n\".join(text for level, text in $source[start + 1:end])")
         .en([
             &format!("take the paragraphs below the heading $heading, up to the next heading of any level and without headings, {RULE_EN}"),
             &format!("extract only the section $heading: the paragraphs between this heading and the next one of any level, {RULE_EN}"),
@@ -161,6 +164,7 @@ fn page_texts() -> Vec<Operation> {
             in_pages(document).then(|| Document::text(&document.blocks))
         })
         .code("$source = \"\\n\".join(line for page in $source for line in page)")
+        .code("from itertools import chain\n$source = \"\\n\".join(chain.from_iterable($source))")
         .en([
             &format!("take the text of all pages in their order: of each page {LINES_EN}, one per line"),
             &format!("extract the text of the whole document page after page, keeping of each page {LINES_EN}"),
@@ -171,6 +175,7 @@ fn page_texts() -> Vec<Operation> {
             Some(Document::text(*pages.get(place(a)?).filter(|_| document.paged)?))
         })
         .code("$source = \"\\n\".join($source[$page - 1])")
+        .code("numbered = dict(enumerate($source, 1))\n$source = \"\\n\".join(numbered[$page])")
         .en([
             &format!("take the text of page $page alone (the first page is 1): {LINES_EN}"),
             &format!("extract page $page, counted from 1, as text with {LINES_EN}"),
@@ -182,6 +187,7 @@ fn page_texts() -> Vec<Operation> {
             Some(Document::text(kept.iter().copied().flatten()))
         })
         .code("$source = \"\\n\".join(line for page in $source[$page - 1:] for line in page)")
+        .code("lines = []\nfor page in $source[$page - 1:]:\n    lines.extend(page)\n$source = \"\\n\".join(lines)")
         .en([
             &format!("take the text from page $page (the first page is 1) to the last page: of each page {LINES_EN}, one per line"),
             &format!("leave out the pages before page $page (counted from 1) and extract the text of the others, keeping of each page {LINES_EN}"),

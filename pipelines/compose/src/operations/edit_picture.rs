@@ -19,6 +19,9 @@ pub(super) fn operations() -> Vec<Operation> {
         let upper = kind.to_uppercase();
         Operation::save(Medium::Picture, format!("save_{kind}"))
             .code("$source.save($path)")
+            .code(&format!(
+                "with open($path, \"wb\") as file:\n    $source.save(file, format=\"{upper}\")"
+            ))
             .en([
                 &format!("save the resulting picture as a {upper} file"),
                 &format!("write what you get to a {upper} file of this size"),
@@ -229,6 +232,7 @@ fn sizes() -> Vec<Operation> {
             Some(picture.moved(width, height, |x, y| (x * factor, y * factor)))
         })
         .code("$source = Image.fromarray(np.asarray($source)[::$count, ::$count])")
+        .code("pixels = np.asarray($source)\nrows, columns = range(0, pixels.shape[0], $count), range(0, pixels.shape[1], $count)\n$source = Image.fromarray(pixels[rows][:, columns])")
         .en([
             "keep only the first of every $count rows and of every $count columns of pixels, without averaging",
             "shrink the picture by taking one pixel out of every $count in both directions, beginning with the top-left one, without averaging",
@@ -267,6 +271,7 @@ fn sizes() -> Vec<Operation> {
             Some(picture.moved(2 * width, picture.height, |x, y| (x.min(2 * width - 1 - x), y)))
         })
         .code("$source = Image.fromarray(np.concatenate([np.asarray($source), np.asarray($source)[:, ::-1]], axis=1))")
+        .code("wide = Image.new($source.mode, (2 * $source.width, $source.height))\nwide.paste($source, (0, 0))\nwide.paste($source.transpose(Image.Transpose.FLIP_LEFT_RIGHT), ($source.width, 0))\n$source = wide")
         .en([
             "put the left-right mirror image of the picture directly to its right, which doubles the width",
             "double the width by appending the horizontally mirrored picture on the right",
@@ -278,6 +283,7 @@ fn sizes() -> Vec<Operation> {
             Some(picture.moved(picture.width, 2 * height, |x, y| (x, y % height)))
         })
         .code("$source = Image.fromarray(np.concatenate([np.asarray($source)] * 2, axis=0))")
+        .code("tall = Image.new($source.mode, ($source.width, 2 * $source.height))\ntall.paste($source, (0, 0))\ntall.paste($source, (0, $source.height))\n$source = tall")
         .en([
             "put a second copy of the picture directly below it, which doubles the height",
             "stack the picture on top of a copy of itself, so that it is twice as high",

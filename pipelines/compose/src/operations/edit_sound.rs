@@ -23,6 +23,7 @@ pub(super) fn operations() -> Vec<Operation> {
     all.push(
         Operation::save(Medium::Sound, "save_wav")
             .code("sf.write($path, $source, rate, subtype=\"PCM_16\")")
+            .code("import wave\nwith wave.open($path, \"wb\") as file:\n    file.setnchannels($source.shape[1])\n    file.setsampwidth(2)\n    file.setframerate(rate)\n    file.writeframes($source.tobytes())")
             .en([
                 "save the resulting sound as a WAV file with samples of 16 bits",
                 "write what you get to a 16-bit PCM WAV file",
@@ -110,6 +111,7 @@ fn times() -> Vec<Operation> {
             Some(sound.with(sound.samples.get(from..to)?.to_vec()))
         })
         .code("$source = $source[round($from * rate):round($to * rate)]")
+        .code("$source = np.split($source, [round($from * rate), round($to * rate)])[1]")
         .en([
             "keep only the part from second $from to second $to",
             "cut the sound to what lies between $from s and $to s from its start",
@@ -121,6 +123,7 @@ fn times() -> Vec<Operation> {
             Some(sound.with([sound.samples.get(..from)?, sound.samples.get(to..)?].concat()))
         })
         .code("$source = np.concatenate([$source[:round($from * rate)], $source[round($to * rate):]])")
+        .code("$source = np.delete($source, slice(round($from * rate), round($to * rate)), axis=0)")
         .en([
             "cut out the part from second $from to second $to and join what is before and after it",
             "remove what lies between $from s and $to s, so that the rest follows directly",
@@ -134,6 +137,7 @@ fn times() -> Vec<Operation> {
             Some(sound.with(samples))
         })
         .code("$source = $source.copy()\n$source[round($from * rate):round($to * rate)] = 0")
+        .code("places = np.arange(len($source))\nsilent = (places >= round($from * rate)) & (places < round($to * rate))\n$source = np.where(silent[:, None], 0, $source).astype(np.int16)")
         .en([
             "silence the part from second $from to second $to (set its samples to 0; the duration stays)",
             "set all samples between $from s and $to s to 0",
@@ -142,6 +146,7 @@ fn times() -> Vec<Operation> {
         .counted_as("volume"),
         edit("reverse_sound", always, move |_, sound| Some(sound.with(backwards(sound))))
             .code("$source = $source[::-1]")
+            .code("$source = np.flip($source, axis=0)")
             .en(["reverse the sound in time", "play the sound backwards: the last sample comes first"])
             .zh(["把声音在时间上倒放"])
             .counted_as("reverse audio"),
@@ -149,6 +154,7 @@ fn times() -> Vec<Operation> {
             Some(sound.with([sound.samples.as_slice(), &sound.samples].concat()))
         })
         .code("$source = np.concatenate([$source, $source])")
+        .code("$source = np.tile($source, (2, 1))")
         .en(["repeat the sound once, directly after its end", "append a second copy of the sound to it without a gap"])
         .zh(["在声音之后紧接着再重复一遍"])
         .counted_as("join audio"),
@@ -156,6 +162,7 @@ fn times() -> Vec<Operation> {
             Some(sound.with([sound.samples.clone(), backwards(sound)].concat()))
         })
         .code("$source = np.concatenate([$source, $source[::-1]])")
+        .code("$source = np.vstack([$source, np.flipud($source)])")
         .en([
             "append the sound in reverse directly after its end",
             "let the sound be followed by itself played backwards, without a gap",
@@ -166,6 +173,7 @@ fn times() -> Vec<Operation> {
             Some(sound.with([sound.samples.clone(), silence(a, sound)].concat()))
         })
         .code("$source = np.concatenate([$source, np.zeros((round($seconds * rate), $source.shape[1]), dtype=np.int16)])")
+        .code("$source = np.pad($source, ((0, round($seconds * rate)), (0, 0)))")
         .en(["add $seconds s of silence at the end", "append $seconds s of zero samples"])
         .zh(["在末尾加上$seconds秒静音"])
         .counted_as("join audio"),
@@ -173,6 +181,7 @@ fn times() -> Vec<Operation> {
             Some(sound.with([silence(a, sound), sound.samples.clone()].concat()))
         })
         .code("$source = np.concatenate([np.zeros((round($seconds * rate), $source.shape[1]), dtype=np.int16), $source])")
+        .code("$source = np.pad($source, ((round($seconds * rate), 0), (0, 0)))")
         .en(["add $seconds s of silence at the start", "put $seconds s of zero samples before the sound"])
         .zh(["在开头加上$seconds秒静音"])
         .counted_as("join audio"),
@@ -268,6 +277,7 @@ fn levels() -> Vec<Operation> {
             Some(sound.with(sound.samples.iter().map(|value| (*value).clamp(-limit, limit)).collect()))
         })
         .code("$source = np.clip($source, -$count, $count)")
+        .code("$source = np.minimum(np.maximum($source, -$count), $count)")
         .en([
             "limit all samples to the range from -$count to $count",
             "clip the samples at $count and -$count",
@@ -322,6 +332,7 @@ fn channels() -> Vec<Operation> {
             })
         })
         .code(&format!("$source = $source[:, [{channel}]]"))
+        .code(&format!("$source = np.take($source, [{channel}], axis=1)"))
         .en([
             &format!("keep only the {en} channel, as a mono sound"),
             &format!("take the {en} channel alone (one channel)"),
@@ -359,6 +370,7 @@ fn channels() -> Vec<Operation> {
             Some(sound.with(swapped.collect()))
         })
         .code("$source = $source[:, ::-1]")
+        .code("$source = np.fliplr($source)")
         .en([
             "exchange the left and the right channel",
             "swap the two channels",
@@ -374,6 +386,7 @@ fn channels() -> Vec<Operation> {
             })
         })
         .code("$source = np.repeat($source, 2, axis=1)")
+        .code("$source = np.hstack([$source, $source])")
         .en([
             "make the sound stereo with the same samples in both channels",
             "copy the one channel to a left and a right one",
@@ -412,6 +425,7 @@ fn rates() -> Vec<Operation> {
             },
         )
         .code("$source, rate = $source[::$count], rate // $count")
+        .code("kept = np.arange(0, len($source), $count)\n$source, rate = $source[kept], rate // $count")
         .en([
             "keep only the first of every $count samples of each channel and divide the sample rate by $count, without a filter",
             "lower the sample rate to 1/$count by taking one sample out of every $count, the first ones, unfiltered",
@@ -433,6 +447,7 @@ fn rates() -> Vec<Operation> {
             },
         )
         .code("$source, rate = np.repeat($source, $count, axis=0), rate * $count")
+        .code("places = np.arange(len($source) * $count) // $count\n$source, rate = $source[places], rate * $count")
         .en([
             "repeat each sample $count times and multiply the sample rate by $count, without a filter",
             "raise the sample rate to $count times its value by writing each sample $count times, unfiltered",

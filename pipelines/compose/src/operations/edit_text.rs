@@ -20,6 +20,7 @@ pub(super) fn operations() -> Vec<Operation> {
     all.push(
         Operation::save(Medium::Text, "save_txt")
             .code("with open($path, \"w\", encoding=\"utf-8\") as file:\n    file.write($source)")
+            .code("from pathlib import Path\nPath($path).write_text($source, encoding=\"utf-8\")")
             .en([
                 "save the resulting text as a UTF-8 text file",
                 "write what you get to a plain text file in UTF-8",
@@ -76,6 +77,7 @@ fn lines() -> Vec<Operation> {
             by_lines(text, |line| line.contains(a.text("word")))
         })
         .code("$source = \"\\n\".join(line for line in $source.split(\"\\n\") if $word in line)")
+        .code("kept = []\nfor line in $source.split(\"\\n\"):\n    if $word in line:\n        kept.append(line)\n$source = \"\\n\".join(kept)")
         .en([
             "keep only the lines that contain $word (case-sensitive, also inside longer words)",
             "drop every line without $word in it (case-sensitive; part of a longer word counts)",
@@ -85,6 +87,7 @@ fn lines() -> Vec<Operation> {
             by_lines(text, |line| !line.contains(a.text("word")))
         })
         .code("$source = \"\\n\".join(line for line in $source.split(\"\\n\") if $word not in line)")
+        .code("$source = \"\\n\".join(filter(lambda line: $word not in line, $source.split(\"\\n\")))")
         .en([
             "remove all lines that contain $word (case-sensitive, also inside longer words)",
             "delete every line with $word in it (case-sensitive; part of a longer word counts)",
@@ -94,6 +97,7 @@ fn lines() -> Vec<Operation> {
             by_lines(text, |line| !line.trim().is_empty())
         })
         .code("$source = \"\\n\".join(line for line in $source.split(\"\\n\") if line.strip())")
+        .code("$source = \"\\n\".join(filter(str.strip, $source.split(\"\\n\")))")
         .en([
             "remove the lines that are empty or hold only white space",
             "delete all blank lines",
@@ -105,6 +109,7 @@ fn lines() -> Vec<Operation> {
             lines.join("\n")
         })
         .code("$source = \"\\n\".join(sorted(line for line in $source.split(\"\\n\") if line.strip()))")
+        .code("lines = list(filter(str.strip, $source.split(\"\\n\")))\nlines.sort()\n$source = \"\\n\".join(lines)")
         .en([
             "drop blank lines and sort the lines by code point (upper case before lower case)",
             "sort the lines in code point order (upper case first), without the blank ones",
@@ -115,6 +120,7 @@ fn lines() -> Vec<Operation> {
             lines.join("\n")
         })
         .code("$source = \"\\n\".join($source.rstrip(\"\\n\").split(\"\\n\")[::-1])")
+        .code("lines = $source.rstrip(\"\\n\").split(\"\\n\")\nlines.reverse()\n$source = \"\\n\".join(lines)")
         .en([
             "reverse the order of the lines (line ends at the end of the text aside), so that the last one comes first",
             "put the lines in reverse order, last line first, not counting empty lines at the very end",
@@ -126,6 +132,7 @@ fn lines() -> Vec<Operation> {
             lines.join("\n")
         })
         .code("$source = \"\\n\".join(dict.fromkeys($source.split(\"\\n\")))")
+        .code("kept, seen = [], set()\nfor line in $source.split(\"\\n\"):\n    if line not in seen:\n        seen.add(line)\n        kept.append(line)\n$source = \"\\n\".join(kept)")
         .en([
             "keep only the first of lines that are exactly equal (blank lines too)",
             "remove duplicate lines, keeping the first of each (this also holds for empty lines)",
@@ -144,6 +151,7 @@ fn lines() -> Vec<Operation> {
             },
         )
         .code("$source = \"\\n\".join($source.split(\"\\n\")[$count:])")
+        .code("from itertools import islice\n$source = \"\\n\".join(islice($source.split(\"\\n\"), $count, None))")
         .en([
             "leave out the first $count lines of the text (blank lines count)",
             "cut off the first $count lines, blank ones included in the count",
@@ -158,6 +166,7 @@ fn lines() -> Vec<Operation> {
             "numbered = enumerate((line for line in $source.split(\"\\n\") if line.strip()), 1)\n\
              $source = \"\\n\".join(f\"{number}: {line}\" for number, line in numbered)",
         )
+        .code("lines = list(filter(str.strip, $source.split(\"\\n\")))\n$source = \"\\n\".join(\"%d: %s\" % (at + 1, line) for at, line in enumerate(lines))")
         .en([
             "drop blank lines and put the number of each line, a colon and a space before it, beginning with `1: `",
             "number the lines that are not blank (`1: `, `2: ` and so on before the text of the line) and drop the blank ones",
@@ -205,6 +214,7 @@ fn words() -> Vec<Operation> {
     vec![
         edit("replace_text", replaced, |a, text| text.replace(a.text("word"), a.text("with")))
             .code("$source = $source.replace($word, $with)")
+            .code("$source = $with.join($source.split($word))")
             .en([
                 "replace every occurrence of $word by $with (case-sensitive, also inside longer words)",
                 "write $with wherever the text has $word (case-sensitive; within longer words too)",
@@ -222,6 +232,7 @@ fn words() -> Vec<Operation> {
             lines.collect::<Vec<_>>().join("\n")
         })
         .code("import re\n$source = \"\\n\".join(re.sub(r\"[ \\t]+\", \" \", line).strip(\" \") for line in $source.split(\"\\n\"))")
+        .code("lines = [line.replace(\"\\t\", \" \").split(\" \") for line in $source.split(\"\\n\")]\n$source = \"\\n\".join(\" \".join(filter(None, parts)) for parts in lines)")
         .en([
             "turn each run of spaces and tabs into one space and remove those at the start and end of lines",
             "reduce runs of spaces and tabs to a single space, and strip them from both ends of every line",
@@ -241,6 +252,7 @@ fn words() -> Vec<Operation> {
             text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect()
         })
         .code("import re\n$source = re.sub(r\"[0-9]\", \"#\", $source)")
+        .code("$source = $source.translate(str.maketrans(\"0123456789\", \"#\" * 10))")
         .en([
             "replace each digit (0 to 9) by the sign `#`",
             "mask all digits from 0 to 9, one `#` for each",
@@ -304,6 +316,7 @@ fn parts() -> Vec<Operation> {
              paragraphs = [\" \".join(part.split()) for part in re.split(r\"\\n\\s*\\n\", $source) if part.strip()]\n\
              $source = \"\\n\\n\".join(paragraphs[$count:])",
         )
+        .code("from itertools import groupby\ngroups = groupby($source.split(\"\\n\"), lambda line: bool(line.strip()))\nparagraphs = [\" \".join(\" \".join(lines).split()) for filled, lines in groups if filled]\n$source = \"\\n\\n\".join(paragraphs[$count:])")
         .en([
             "split the text into paragraphs at blank lines, write each as one line with single spaces, leave out the first $count and put a blank line between the others",
             "leave out the first $count paragraphs (blank lines separate them); write each of the others as one line with single spaces, with a blank line between them",
@@ -328,6 +341,7 @@ fn answers() -> Vec<Operation> {
     vec![
         answer("answer_text_words", |text| vec![text.split_whitespace().count()])
             .code("answer = len($source.split())")
+            .code("import re\nanswer = len(re.findall(r\"\\S+\", $source))")
             .en([
                 "report how many words the text has, separated by white space",
                 "count the words of what is left (split at white space)",
@@ -349,6 +363,7 @@ fn answers() -> Vec<Operation> {
             vec![text.split('\n').filter(|line| !line.trim().is_empty()).count()]
         })
         .code("answer = sum(1 for line in $source.split(\"\\n\") if line.strip())")
+        .code("answer = len(list(filter(str.strip, $source.split(\"\\n\"))))")
         .en([
             "report the number of lines that are not blank",
             "count the lines with more than white space in them",
@@ -360,6 +375,7 @@ fn answers() -> Vec<Operation> {
             vec![lengths.max().unwrap_or(0)]
         })
         .code("answer = max(len(line.rstrip()) for line in $source.split(\"\\n\"))")
+        .code("answer = len(max(map(str.rstrip, $source.split(\"\\n\")), key=len))")
         .en([
             "report how many characters the longest line has, white space at its end aside",
             "give the length of the longest line in characters, not counting white space at line ends",
@@ -371,6 +387,7 @@ fn answers() -> Vec<Operation> {
             vec![ascii_words(&lower).collect::<BTreeSet<_>>().len()]
         })
         .code("import re\nanswer = len({word.lower() for word in re.findall(r\"[A-Za-z]+\", $source)})")
+        .code("import re\nfrom collections import Counter\nanswer = len(Counter(map(str.lower, re.findall(r\"[A-Za-z]+\", $source))))")
         .en([
             "report how many different words there are, words being runs of the letters A to Z in either case and case being ignored",
             "count the distinct words (runs of the letters A to Z, upper and lower case taken for the same)",
@@ -384,6 +401,7 @@ fn answers() -> Vec<Operation> {
             longest.map(str::to_owned).collect()
         })
         .code("import re\nanswer = max(re.findall(r\"[A-Za-z]+\", $source), key=len)")
+        .code("import re\nwords = set(re.findall(r\"[A-Za-z]+\", $source))\nanswer = sorted(words, key=len)[-1]")
         .en([
             "report the longest word, words being runs of the letters A to Z in either case",
             "name the word with the most letters (a word is a run of the letters A to Z, upper or lower case)",
@@ -404,6 +422,7 @@ fn answers() -> Vec<Operation> {
              words = [word.lower() for word in re.findall(r\"[A-Za-z]+\", $source) if len(word) >= 4]\n\
              answer = Counter(words).most_common(1)[0][0]",
         )
+        .code("import re\ncounts = {}\nfor word in re.findall(r\"[A-Za-z]+\", $source):\n    if len(word) >= 4:\n        word = word.lower()\n        counts[word] = counts.get(word, 0) + 1\nanswer = max(counts, key=counts.get)")
         .en([
             "report the most frequent word of at least four letters (runs of the letters A to Z, case ignored), in lower case",
             "name the word of four or more letters that occurs most often, in lower case; words are runs of the letters A to Z and case is ignored",

@@ -247,6 +247,7 @@ fn statistics() -> Vec<Operation> {
              reach = 1.5 * (q3 - q1)\n\
              $t = $t[$t[$column].between(q1 - reach, q3 + reach)]",
         )
+        .pandas("q1, q3 = np.nanpercentile($t[$column], [25, 75])\nreach = 1.5 * (q3 - q1)\n$t = $t[($t[$column] >= q1 - reach) & ($t[$column] <= q3 + reach)]")
         .en([
             "drop the outliers of $column: keep the rows from Q1 - 1.5 IQR to Q3 + 1.5 IQR, with quartiles by linear interpolation",
             "remove rows whose $column is an outlier by the 1.5 IQR rule (quartiles by linear interpolation; missing values go too)",
@@ -309,36 +310,36 @@ fn categories() -> Vec<Operation> {
             .sql("SELECT * FROM $t WHERE $column = $value")
             .en([
                 "keep only the rows whose $column is $value",
-                "look only at records with $value in $column",
+                "look only at records where $column equals $value",
             ])
-            .zh(["只保留$column为$value的行", "只看$column等于$value的记录"]),
+            .zh(["只保留$column等于$value的行", "只看$column恰好是$value的记录"]),
         filter("filter_not_equal", one, |a| a.col("column").neq(lit(a.text("value").to_owned())))
             .pandas("$t = $t[$t[$column] != $value]")
             .python("$t = [row for row in $t if row[$column] != $value]")
             .sql("SELECT * FROM $t WHERE $column <> $value")
             .en([
                 "leave out the rows whose $column is $value",
-                "drop all records with $value in $column",
+                "drop all records where $column equals $value",
             ])
-            .zh(["去掉$column为$value的行"]),
+            .zh(["去掉$column等于$value的行"]),
         filter("filter_in", several, any_of)
             .pandas("$t = $t[$t[$column].isin($values)]")
             .python("$t = [row for row in $t if row[$column] in $values]")
             .sql("SELECT * FROM $t WHERE $column IN ($values)")
             .en([
                 "keep only the rows whose $column is one of $values",
-                "restrict $column to $values",
+                "look only at records where $column equals one of $values",
             ])
-            .zh(["只保留$column属于$values的行"]),
+            .zh(["只保留$column等于$values之一的行"]),
         filter("filter_not_in", several, move |a| any_of(a).not())
             .pandas("$t = $t[~$t[$column].isin($values)]")
             .python("$t = [row for row in $t if row[$column] not in $values]")
             .sql("SELECT * FROM $t WHERE $column NOT IN ($values)")
             .en([
                 "leave out the rows whose $column is one of $values",
-                "drop records with $values in $column",
+                "drop records where $column equals one of $values",
             ])
-            .zh(["去掉$column属于$values的行"]),
+            .zh(["去掉$column等于$values之一的行"]),
         filter(
             "filter_group_size",
             |draw| {
@@ -405,6 +406,7 @@ fn presence() -> Vec<Operation> {
             |a| a.col("column"),
         )
         .pandas("$t = $t[$t[$column]]")
+        .pandas("$t = $t.loc[$t[$column].eq(True)]")
         .en([
             "keep only the rows in which $column is true",
             "use only records with a true $column",

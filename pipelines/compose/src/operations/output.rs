@@ -61,6 +61,7 @@ pub(super) fn operations() -> Vec<Operation> {
             .zh(["把结果表保存为CSV文件（带表头，不含索引列）"]),
         save("save_xlsx")
             .pandas("$t.to_excel($path, index=False)")
+            .pandas("with pd.ExcelWriter($path) as writer:\n    $t.to_excel(writer, index=False)")
             .en(["save the resulting table as an Excel workbook, header in the first row and no index column", "write the result to an .xlsx file without an index"])
             .zh(["把结果表保存为Excel文件（首行为表头，不含索引列）"]),
         save("save_json")
@@ -114,6 +115,7 @@ pub(super) fn operations() -> Vec<Operation> {
             .zh(["把结果保存到SQLite数据库中唯一的表result（不含索引列）"]),
         save("save_parquet")
             .pandas("$t.to_parquet($path, index=False)")
+            .pandas("import pyarrow as pa\nimport pyarrow.parquet as pq\npq.write_table(pa.Table.from_pandas($t, preserve_index=False), $path)")
             .en(["save the resulting table as a Parquet file without an index column", "write the result to Parquet (no index)"])
             .zh(["把结果表保存为Parquet文件（不含索引列）"]),
     ]

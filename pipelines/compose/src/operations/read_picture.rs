@@ -135,6 +135,7 @@ fn answers() -> Vec<Operation> {
             Some(decimal(mean(picture.colors().map(luma))))
         })
         .code("answer = float(np.asarray($source.convert(\"L\")).mean())")
+        .code("from PIL import ImageStat\nanswer = ImageStat.Stat($source.convert(\"L\")).mean[0]")
         .en([
             "report the mean brightness: the average of the gray levels that Pillow's mode L gives (0.299 R + 0.587 G + 0.114 B, each rounded)",
             "convert a copy to Pillow's mode L (0.299 R + 0.587 G + 0.114 B, rounded) and report its mean",
@@ -154,6 +155,7 @@ fn answers() -> Vec<Operation> {
             Some(texts(common.map(|(color, _)| hex(color))))
         })
         .code("count, color = max($source.getcolors($source.width * $source.height))\nanswer = \"%02x%02x%02x\" % color")
+        .code("colors, counts = np.unique(np.asarray($source).reshape(-1, 3), axis=0, return_counts=True)\nanswer = \"%02x%02x%02x\" % tuple(colors[counts.argmax()].tolist())")
         .en([
             "report the color that most pixels have, as six lower-case hexadecimal digits for red, green and blue without `#`",
             "name the most frequent color as rrggbb in lower-case hexadecimal digits (no `#` before it)",
@@ -163,6 +165,7 @@ fn answers() -> Vec<Operation> {
             Some(whole(extremes(&row_sums(picture), true)))
         })
         .code("rows = np.asarray($source).astype(int).reshape($source.height, -1).sum(axis=1)\nanswer = int(rows.argmax())")
+        .code("sums = [int(row.sum()) for row in np.asarray($source).astype(int)]\nanswer = sums.index(max(sums))")
         .en([
             "report the number of the row of pixels with the largest sum of all its channel values, counting from 0 at the top",
             "find the row whose channel values add up to the most and give its index (0 is the top row)",
@@ -172,6 +175,7 @@ fn answers() -> Vec<Operation> {
             Some(whole(extremes(&column_sums(picture), false)))
         })
         .code("columns = np.asarray($source).astype(int).reshape($source.height, $source.width, -1).sum(axis=(0, 2))\nanswer = int(columns.argmin())")
+        .code("columns = np.asarray($source).astype(int).swapaxes(0, 1)\nsums = [int(column.sum()) for column in columns]\nanswer = sums.index(min(sums))")
         .en([
             "report the number of the column of pixels with the smallest sum of all its channel values, counting from 0 at the left",
             "find the column whose channel values add up to the least and give its index (0 is the leftmost)",

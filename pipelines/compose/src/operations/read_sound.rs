@@ -71,10 +71,12 @@ fn answers() -> Vec<Operation> {
     vec![
         answer("answer_sound_duration", always, |_, sound| decimal(sound.seconds()))
             .code("answer = len($source) / rate")
+            .code("frames, channels = $source.shape\nanswer = frames / rate")
             .en(["report the duration of the sound in seconds", "give the length of what is left in seconds"])
             .zh(["求声音的时长（秒）"]),
         answer("answer_sound_rms", always, |_, sound| decimal(rms(&sound.samples)))
             .code("answer = float(np.sqrt(np.mean(($source / 32768) ** 2)))")
+            .code("levels = $source.astype(float) / 32768\nanswer = float(np.sqrt((levels ** 2).mean()))")
             .en([
                 "report the root mean square of all samples (of all channels), full scale being 1 (divide by 32768)",
                 "compute the RMS level over all samples, with the samples divided by 32768",
@@ -82,6 +84,7 @@ fn answers() -> Vec<Operation> {
             .zh(["求所有采样的均方根（满幅为1，即采样除以32768）"]),
         answer("answer_sound_peak", always, |_, sound| whole(largest(&sound.samples)))
             .code("answer = int(np.abs($source.astype(int)).max())")
+            .code("answer = max(int($source.max()), -int($source.min()))")
             .en([
                 "report the largest absolute value of a sample, as a 16-bit whole number",
                 "find the peak: the largest absolute sample value (whole number, 16 bits)",
@@ -92,6 +95,7 @@ fn answers() -> Vec<Operation> {
             whole(above.count())
         })
         .code("answer = int((np.abs($source[:, 0].astype(int)) > $count).sum())")
+        .code("left = $source[:, 0].astype(int)\nanswer = int(np.count_nonzero((left > $count) | (left < -$count)))")
         .en([
             "report how many samples of the first channel have an absolute value above $count (16-bit whole numbers)",
             "count the samples in the first channel whose absolute 16-bit value is greater than $count",
@@ -102,6 +106,7 @@ fn answers() -> Vec<Operation> {
             whole(negative.windows(2).filter(|two| two[0] != two[1]).count())
         })
         .code("answer = int(np.count_nonzero(np.diff($source[:, 0] < 0)))")
+        .code("negative = $source[:, 0] < 0\nanswer = int((negative[1:] != negative[:-1]).sum())")
         .en([
             "report how often neighboring samples of the first channel change between negative and not negative (0 counts as not negative)",
             "count the sign changes between successive samples of the first channel, 0 taken as positive",
@@ -115,6 +120,7 @@ fn answers() -> Vec<Operation> {
             Column::new("answer".into(), times)
         })
         .code("answer = int(np.abs($source[:, 0].astype(int)).argmax()) / rate")
+        .code("left = np.abs($source[:, 0].astype(int))\nanswer = int(np.flatnonzero(left == left.max())[0]) / rate")
         .en([
             "report at how many seconds from the start the first channel has its largest absolute sample",
             "find the sample of the first channel with the largest absolute value and give its time in seconds (its index from 0 divided by the sample rate)",

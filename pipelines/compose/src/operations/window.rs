@@ -73,6 +73,7 @@ fn groups() -> Vec<Operation> {
             within(a.col("column").rank(options, None), a.col("key"))
         })
         .pandas("$t[$new] = $t.groupby($key)[$column].rank(ascending=False, method=\"min\")")
+        .pandas("$t[$new] = $t.groupby($key)[$column].transform(lambda values: values.rank(ascending=False, method=\"min\"))")
         .en([
             "add a column $new with the rank of $column within its $key group, 1 for the largest, equal values sharing the best rank",
             "rank $column in descending order inside every $key (ties get the smallest rank) as $new",
@@ -219,6 +220,8 @@ fn neighbors() -> Vec<Operation> {
         )
         .needs_order()
         .pandas("$t[$new] = $t[$column].shift($count)")
+        .python("values = [row[$column] for row in $t]\nfor at, row in enumerate($t):\n    row[$new] = values[at - $count] if at >= $count else None")
+        .pandas("$t = $t.assign(**{$new: $t[$column].shift(periods=$count)})")
         .en([
             "add a column $new with the $column of the row that stands $count places before (missing where there is none)",
             "shift $column down by $count in the current order and store it as $new",

@@ -130,6 +130,30 @@ fn near_equal_sums_decide_what_orders_compares_or_counts_them() {
     }
 }
 
+#[test]
+fn only_computed_numbers_are_changed() {
+    let start = addends(true);
+    let has_changed = |steps: Vec<Step>| {
+        let graph = Graph(steps);
+        let mut trial = Trial {
+            change: Change::Up,
+            exact: &mut exact_numbers(&graph, &start),
+            has_changed: false,
+        };
+        trial.evaluate(&graph, &start).unwrap();
+        trial.has_changed
+    };
+    let mean = |name: &str| step("answer_mean", [("column", column(name))]);
+    let sort = step("sort_descending", [("column", column("a"))]);
+    assert!(!has_changed(vec![sort, mean("a")]));
+    let sum = [
+        ("column", column("a")),
+        ("other", column("b")),
+        ("new", new("s")),
+    ];
+    assert!(has_changed(vec![step("derive_sum", sum), mean("s")]));
+}
+
 /// Numbers of a file in the column `v`, and their groups in `g`.
 fn values(v: &[f64], g: &[&str]) -> Frame {
     frame(vec![

@@ -40,7 +40,7 @@ fn printed(bytes: &[u8]) -> String {
         false => ("utf-8", permissive(bytes)),
     };
     let mut printed = vec![encoding.to_owned()];
-    printed.extend(text.lines().take(5).map(str::to_owned));
+    printed.extend(text.lines().take(raw_look::ROWS).map(str::to_owned));
     for sign in raw_look::SIGNS {
         let sign = Regex::new(sign).unwrap();
         printed.extend(
@@ -109,6 +109,7 @@ fn a_file_that_needs_options_is_shown_before_it_is_read() {
     let (source, crawled) = file(&table(120));
     let makes = |seed: u64| {
         let seed = TaskSeed {
+            foreign_names: None,
             seed,
             language: [Language::En, Language::Zh][seed as usize % 2],
             medium: Medium::Table,
@@ -170,6 +171,7 @@ fn a_file_read_with_the_defaults_by_mistake_is_looked_at_next() {
     let (source, crawled) = file(&table(120));
     let makes = |seed: u64| {
         let seed = TaskSeed {
+            foreign_names: None,
             seed,
             language: Language::En,
             medium: Medium::Table,

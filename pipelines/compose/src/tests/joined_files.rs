@@ -53,6 +53,7 @@ fn joined(other: &(SourceFile, Vec<u8>), renamed: bool) -> Vec<Made> {
     }];
     let make = |seed: u64| {
         let seed = TaskSeed {
+            foreign_names: None,
             seed,
             language: Language::En,
             medium: Medium::Table,

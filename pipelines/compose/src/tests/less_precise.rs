@@ -11,6 +11,7 @@ fn a_task_said_less_precisely_is_the_same_task() {
     let makes = |seed: u64| {
         let (file, bytes) = file(&table(120));
         let seed = TaskSeed {
+            foreign_names: None,
             seed,
             language: [Language::En, Language::Zh][seed as usize % 2],
             medium: Medium::Table,

@@ -32,6 +32,7 @@ fn model(seed: u64) -> Option<Made> {
         ..HeldOutRule::default()
     };
     let seed = TaskSeed {
+        foreign_names: None,
         seed,
         language: [Language::En, Language::Zh][seed as usize % 2],
         medium: Medium::Table,

@@ -34,12 +34,12 @@ fn several_numbers_are_checked_in_order_and_stated_with_the_decimals_that_are_as
     let script = Script::new(&task, 0, None).unwrap();
     let cells = script.cells();
     let work = cells.last().unwrap();
-    assert!(work.contains("join(str(number)"), "{work}");
-    let seen = vec!["answer: 1.5, 22"; cells.len()];
+    let printed = format!("join(f\"{{number:.{decimals}f}}\" for number in answer)");
+    assert!(work.contains(&printed), "{work}");
+    let seen = vec!["answer: 1.50, 22.00"; cells.len()];
     let Action::Answer(answer) = script.next(&seen).unwrap() else {
         panic!("no answer after all cells");
     };
-    let places = usize::from(decimals);
-    let line = format!("{marker}: {:.places$}, {:.places$}", 1.5, 22.0);
+    let line = format!("{marker}: 1.50, 22.00");
     assert_eq!(answer.lines().last(), Some(line.as_str()));
 }

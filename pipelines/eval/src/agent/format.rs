@@ -49,6 +49,13 @@ impl Format for UpstreamFormat {
         }
     }
 
+    fn openings(&self) -> &'static [&'static str] {
+        match self.call {
+            None => PybenchFormat.openings(),
+            Some(_) => &[],
+        }
+    }
+
     fn format_hint(&self) -> &'static str {
         match self.call {
             None => PybenchFormat.format_hint(),

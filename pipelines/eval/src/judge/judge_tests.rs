@@ -276,6 +276,18 @@ async fn ctrl_c_ends_the_wait_before_the_next_attempt() {
 }
 
 #[tokio::test]
+async fn an_outage_is_not_retried_and_not_a_failure_of_the_judge() {
+    let store = temp_store();
+    let (model, judge) = scripted(|_, _| Err(ChatError::Outage("the journal is away".to_owned())));
+    let (_, counts) = store.judge(&store.evaluation(), &judge, None).await;
+    assert_eq!((counts.judged, model.calls.load(Ordering::SeqCst)), (0, 20));
+    assert!(
+        counts.failures.keys().all(|text| text.contains("away")),
+        "{counts:?}"
+    );
+}
+
+#[tokio::test]
 async fn verdicts_are_kept_unless_the_judge_changes() {
     let store = temp_store();
     let evaluation = store.evaluation();

@@ -49,6 +49,7 @@ pub(crate) fn attempt(agent: &str, task: &str, seed: u64, passed: bool) -> Attem
         judgment: None,
         turns: 3,
         max_turns: 10,
+        ended_early: false,
         tokens_in: 100,
         tokens_out: 50,
         micro_usd: Some(7),

@@ -212,11 +212,12 @@ fn row(
     })
 }
 
-/// The number of tasks with a value. A score may leave out some of those that were run, as that of DA-Dev's authors does.
-fn counted(tasks: usize, run: usize) -> String {
+/// The number of tasks with a value: `12`, or `1 of 257`. A score may leave out some of those that were run, as that of
+/// DA-Dev's authors does.
+pub(super) fn counted(tasks: usize, run: usize) -> String {
     match tasks < run {
-        true => format!("n = {tasks} of {run}"),
-        false => format!("n = {tasks}"),
+        true => format!("{tasks} of {run}"),
+        false => tasks.to_string(),
     }
 }
 
@@ -228,7 +229,7 @@ fn measured_cells(
 ) -> Vec<LeaderboardCell> {
     let bounds = &measured.bounds;
     let overall = LeaderboardCell {
-        tasks: counted(measured.overall.tasks, run),
+        tasks: format!("n = {}", counted(measured.overall.tasks, run)),
         note: match bounds.missing {
             0 => String::new(),
             missing => missing_note(missing, bounds.worst, bounds.best),

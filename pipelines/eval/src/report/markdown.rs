@@ -118,7 +118,26 @@ fn coverage(data: &ReportData<'_>) -> String {
             cost(s),
         ]);
     }
-    out + "\n"
+    out + "\n" + &ended_early(data)
+}
+
+/// The attempts that a rule of the recipe ended, if there are any.
+fn ended_early(data: &ReportData<'_>) -> String {
+    let with_some = data.summaries.iter().filter(|s| s.ended_early > 0);
+    let lines: Vec<_> = with_some
+        .map(|s| {
+            let (agent, suite) = (markdown(&s.agent), markdown(&s.suite));
+            let (early, ran) = (s.ended_early, s.ran);
+            format!("- {agent}, {suite}: {early} of {ran} attempts\n")
+        })
+        .collect();
+    match lines.is_empty() {
+        true => String::new(),
+        false => format!(
+            "Ended early, by a rule below, because the model repeated itself or wrote no code:\n\n{}\n",
+            lines.concat()
+        ),
+    }
 }
 
 /// What all attempts of an agent cost.

@@ -4,17 +4,19 @@ use minijinja::{Value, context};
 use pybench_types::text::{line, markdown, percent};
 
 use super::ReportData;
-use crate::stats::{OverSuites, SuitesMean};
+use super::leaderboard::counted;
+use crate::stats::{OverSuites, SuiteRate, SuitesMean};
 
 /// What the mean is, for readers.
 const ABOUT: &str = "The macro average gives each suite the same weight. Its interval is computed from those of the suites \
-                     over tasks. An agent without a value on one of the suites has none. The suite pybench-regenerated does \
-                     not count.";
+                     over tasks; suites that share tasks do not narrow it. An agent without a value on one of the suites has \
+                     none. The suite pybench-regenerated does not count. Beside a rate, \"1 of 257\" means that the score has \
+                     a value for one of 257 tasks that were run.";
 
 /// The cells of an agent: its rate on each suite, then the mean.
 fn cells(mean: &SuitesMean) -> Vec<String> {
     let rates = mean.rates.iter();
-    let rates = rates.map(|rate| rate.map_or("–".to_owned(), percent));
+    let rates = rates.map(|rate| rate.map_or("–".to_owned(), rate_cell));
     let overall = match (mean.mean, mean.interval) {
         (Some(mean), Some(interval)) => format!(
             "{} [{}–{}]",
@@ -25,6 +27,15 @@ fn cells(mean: &SuitesMean) -> Vec<String> {
         _ => "–".to_owned(),
     };
     rates.chain([overall]).collect()
+}
+
+/// `57.3`, or `100.0 (1 of 257)` if only some of the tasks have a value.
+fn rate_cell(rate: SuiteRate) -> String {
+    let SuiteRate { rate, tasks, run } = rate;
+    match tasks < run {
+        true => format!("{} ({})", percent(rate), counted(tasks, run)),
+        false => percent(rate),
+    }
 }
 
 /// The tables in Markdown.

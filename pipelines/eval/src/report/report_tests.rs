@@ -645,3 +645,36 @@ fn a_rate_over_some_of_the_tasks_says_so() {
     assert_eq!(overall("upstream"), ("100.0".into(), "n = 1 of 3".into()));
     assert_eq!(overall("strict"), ("33.3".into(), "n = 3".into()));
 }
+
+#[test]
+fn the_tables_over_suites_say_so_too() {
+    let agents = [("a", AgentKind::Model)];
+    let attempts = ["da-dev", "qrdata"].into_iter().flat_map(|suite| {
+        ["2", "3", "4"].map(|task| {
+            let mut one = attempt("a", task, 0, task == "2");
+            one.suite = suite.to_owned();
+            one.scores.upstream = (suite == "qrdata" || task == "2").then_some(task == "2");
+            one
+        })
+    });
+    let evaluation = Evaluation::new(fingerprint(&agents), attempts.collect());
+    let data = ReportData::new(&evaluation, &Options::default());
+    let markdown = over_suites::in_markdown(&data);
+    let rows = |measure: &str| {
+        let title = format!("## Over suites: {measure}\n");
+        let (_, table) = markdown.split_once(&title).unwrap();
+        let rows = table.lines().filter(|line| line.starts_with('|')).take(3);
+        rows.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let upstream = rows("upstream");
+    assert_eq!(upstream[0], "| agent | da-dev | qrdata | macro |");
+    assert!(
+        upstream[2].starts_with("| a | 100.0 (1 of 3) | 33.3 | 66.7 ["),
+        "{markdown}"
+    );
+    let strict = rows("strict");
+    assert!(
+        strict[2].starts_with("| a | 33.3 | 33.3 | 33.3 ["),
+        "{markdown}"
+    );
+}

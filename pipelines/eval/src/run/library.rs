@@ -7,7 +7,7 @@ use pybench_datasets::{DatasetError, read};
 use pybench_hub::fetch_any;
 use pybench_run::artifacts::{HELD_OUT, TASKS};
 use pybench_run::run_selection::stage_command;
-use pybench_run::{ContentStore, RunError, default_cache_dir, store_at};
+use pybench_run::{ContentStore, RunError, default_cache_dir, files_at};
 use pybench_types::held_out::{HeldOutTask, Unseen};
 use pybench_types::id::Digest;
 
@@ -17,8 +17,11 @@ use crate::suite::Selection;
 /// Name of the suite of tasks of which only the files are unseen.
 const SUITE: &str = "library";
 
+/// Maximum size of an input file that is read from a bucket, in bytes.
+const MAX_INPUT_BYTES: u64 = 1 << 30;
+
 /// Reads the held-out tasks of a run, in its order, and copies their files to those of the evaluation. The run is a folder, or
-/// the address of a run that `--runs-dir` keeps in a bucket.
+/// the address of a run in a bucket.
 ///
 /// # Errors
 /// [`RunError::BadInput`] if the run or its dataset does not exist or is invalid; errors of the bucket.
@@ -31,7 +34,7 @@ pub(super) async fn held_out(setup: &Setup, run: &Path) -> Result<Vec<HeldOutTas
     }
     let copy = fetch_any(run, &default_cache_dir()).await?;
     let folder = copy.unwrap_or_else(|| setup.project_root.join(run));
-    let files = ContentStore::open(&folder.join("files"))?.with_remote(store_at(run)?);
+    let files = ContentStore::open(&folder.join("files"))?.with_remote(files_at(run)?);
     read_run(&folder, &files, setup.folder.store())
 }
 
@@ -43,6 +46,7 @@ fn read_run(
     let tasks = of_run(run)?;
     for HeldOutTask { task, .. } in &tasks {
         for file in task.files.iter().chain(&task.held_out) {
+            source.fetch_remote(&file.id, MAX_INPUT_BYTES)?;
             let id = store.put(&source.get(&file.id)?)?;
             if id != file.id {
                 return Err(RunError::BadInput(format!(
@@ -127,7 +131,47 @@ fn test_tasks(dataset: &Path) -> Result<HashMap<Digest, Unseen>, RunError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use pybench_run::{FolderStore, Store};
+    use pybench_types::task::{FileKind, TaskFile};
+
     use super::*;
+
+    #[test]
+    fn inputs_that_only_the_bucket_of_the_run_has_are_fetched_and_checked() {
+        let [run, bucket, evaluation] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let objects = ContentStore::open(&bucket.path().join("files")).unwrap();
+        let id = objects.put(b"input").unwrap();
+        let mut task = pybench_testing::task::task();
+        task.files.push(TaskFile {
+            name: "input.csv".to_owned(),
+            id: id.clone(),
+            kind: FileKind::Csv,
+            origin: String::new(),
+            license: None,
+            derived_from: None,
+            format: None,
+        });
+        let held_out = HeldOutTask {
+            unseen: Unseen::Files,
+            task,
+        };
+        let line = serde_json::to_string(&held_out).unwrap();
+        std::fs::write(HELD_OUT.path(run.path()), line + "\n").unwrap();
+        let remote: Arc<dyn Store> = Arc::new(FolderStore::new(bucket.path()));
+        let source = ContentStore::open(&run.path().join("files")).unwrap();
+        let source = source.with_remote(Some(remote));
+        let store = ContentStore::open(evaluation.path()).unwrap();
+        let read = || read_run(run.path(), &source, &store);
+        std::fs::write(objects.path(&id), "other").unwrap();
+        let error = read().unwrap_err().to_string();
+        assert!(error.contains("is damaged"), "{error}");
+        assert!(!source.path(&id).exists() && !store.path(&id).exists());
+        std::fs::write(objects.path(&id), "input").unwrap();
+        assert_eq!(read().unwrap(), [held_out]);
+        assert_eq!(store.get(&id).unwrap(), b"input");
+    }
 
     #[test]
     fn what_is_unseen_names_the_suite() {

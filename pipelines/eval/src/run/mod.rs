@@ -337,9 +337,11 @@ fn limit_values(rollout: &Rollout, session: &Limits) -> BTreeMap<String, u64> {
         ]
     });
     let identical = rollout.max_identical_turns.into_iter();
+    let without_code = rollout.code_within_tokens.into_iter();
     let of_replies = [("max_turns", rollout.max_turns)]
         .into_iter()
         .chain(identical.map(|count| ("max_identical_turns", count)))
+        .chain(without_code.map(|count| ("code_within_tokens", count)))
         .chain(repetition)
         .map(|(name, value)| (name, u64::from(value)));
     let of_cells = [

@@ -355,6 +355,15 @@ impl EvalRecipe {
         if self.rollout.samples == 0 || self.rollout.max_turns == 0 {
             return Err("rollout.samples and rollout.max_turns must be at least 1".to_owned());
         }
+        if self.rollout.code_within_tokens == Some(0) {
+            return Err("rollout.code_within_tokens must be at least 1".to_owned());
+        }
+        if self.rollout.corrections {
+            return Err(
+                "rollout.corrections: an evaluation has no attempts that are continued; remove it"
+                    .to_owned(),
+            );
+        }
         let minutes = self.rollout.unit_minutes;
         if minutes.is_some_and(|minutes| minutes <= 0.0 || minutes.is_nan()) {
             return Err("rollout.unit_minutes must be more than 0".to_owned());

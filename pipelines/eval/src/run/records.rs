@@ -93,6 +93,7 @@ fn record(
     };
     let ran = Attempt {
         turns: u32::try_from(trajectory.turns.len()).unwrap_or(u32::MAX),
+        ended_early: trajectory.end.is_early(),
         tokens_in: trajectory.usage().prompt_tokens,
         tokens_out: trajectory.usage().completion_tokens,
         micro_usd: spec.price.map(|price| price.micro_usd(trajectory.usage())),

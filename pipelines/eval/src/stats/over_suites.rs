@@ -1,8 +1,11 @@
 //! Macro average over suites.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
-use super::summary::{AgentSummary, Measure};
+use super::families::whole_suite;
+use super::summary::{AgentSummary, Measure, MeasureSummary};
 use pybench_checks::interval::Interval;
 
 /// Suites that are in no mean: their inputs are made here, and PyBench's scores are not mixed with those on them.
@@ -23,11 +26,21 @@ pub struct OverSuites {
 pub struct SuitesMean {
     pub agent: String,
     /// Rate on each suite of [`OverSuites::suites`]; `None` if the agent has no value there.
-    pub rates: Vec<Option<f64>>,
+    pub rates: Vec<Option<SuiteRate>>,
     /// Mean of the rates, each suite with the same weight; `None` unless the agent has a value on every suite.
     pub mean: Option<f64>,
     /// Interval of the mean at 95 %, over tasks.
     pub interval: Option<Interval>,
+}
+
+/// The rate of one agent on one suite.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SuiteRate {
+    pub rate: f64,
+    /// Tasks with a value.
+    pub tasks: usize,
+    /// Tasks that were run. A score need not have a value for each of them.
+    pub run: usize,
 }
 
 /// The means over suites by every measure that at least two suites have.
@@ -67,35 +80,41 @@ fn suites_mean(
         let mut found = summaries
             .iter()
             .filter(|s| s.suite == *suite && s.agent == agent);
-        found.next()?.measure(measure)
+        let summary = found.next()?;
+        Some((summary, summary.measure(measure)?))
     };
     let measured: Vec<_> = suites.iter().map(on).collect();
     let every: Option<Vec<_>> = measured.iter().copied().collect();
     let means = every.map(|every| {
         let rates = every
             .iter()
-            .map(|m| (m.overall.rate, m.clustered.over_tasks));
+            .map(|(s, m)| (&*s.suite, m.overall.rate, m.clustered.over_tasks));
         mean(&rates.collect::<Vec<_>>())
     });
+    let rate = |(summary, measured): (&AgentSummary, &MeasureSummary)| SuiteRate {
+        rate: measured.overall.rate,
+        tasks: measured.overall.tasks,
+        run: summary.tasks - summary.not_run,
+    };
     SuitesMean {
         agent: agent.to_owned(),
-        rates: measured
-            .iter()
-            .map(|m| Some(m.as_ref()?.overall.rate))
-            .collect(),
+        rates: measured.into_iter().map(|m| m.map(rate)).collect(),
         mean: means.map(|(mean, _)| mean),
         interval: means.map(|(_, interval)| interval),
     }
 }
 
-/// The mean of independent rates, with limits that are recovered from theirs (MOVER).
-fn mean(rates: &[(f64, Interval)]) -> (f64, Interval) {
+/// The mean of the rates of suites, with limits that are recovered from theirs (MOVER). Suites that share tasks rise and fall
+/// together, so their distances are added; all others are independent.
+fn mean(rates: &[(&str, f64, Interval)]) -> (f64, Interval) {
     let count = rates.len().max(1) as f64;
-    let mean = rates.iter().map(|(rate, _)| rate).sum::<f64>() / count;
+    let mean = rates.iter().map(|(_, rate, _)| rate).sum::<f64>() / count;
     let distance = |limit: fn(&Interval) -> f64| {
-        let squares = rates
-            .iter()
-            .map(|(rate, interval)| (rate - limit(interval)).powi(2));
+        let mut of_family: BTreeMap<&str, f64> = BTreeMap::new();
+        for (suite, rate, interval) in rates {
+            *of_family.entry(whole_suite(suite)).or_default() += (rate - limit(interval)).abs();
+        }
+        let squares = of_family.values().map(|distance| distance.powi(2));
         squares.sum::<f64>().sqrt() / count
     };
     let interval = Interval {
@@ -111,6 +130,10 @@ mod tests {
     use crate::record::tests::{attempt, fingerprint};
     use crate::record::{AgentKind, Evaluation};
     use crate::stats::summarize;
+
+    fn limits(low: f64, high: f64) -> Interval {
+        Interval { low, high }
+    }
 
     #[test]
     fn each_suite_has_the_same_weight() {
@@ -143,6 +166,8 @@ mod tests {
             panic!("{strict:?}")
         };
         assert!((a.mean.unwrap() - 0.5).abs() < 1e-12, "{a:?}");
+        let counts = a.rates.iter().map(|rate| rate.map(|r| (r.tasks, r.run)));
+        assert_eq!(counts.collect::<Vec<_>>(), [Some((90, 90)), Some((10, 10))]);
         let interval = a.interval.unwrap();
         assert!(interval.low < 0.45 && interval.high > 0.52, "{interval:?}");
         assert_eq!((b.rates[0], b.mean, b.interval), (None, None, None));
@@ -155,8 +180,10 @@ mod tests {
 
     #[test]
     fn limits_are_recovered_from_those_of_the_suites() {
-        let rate = |rate: f64, low: f64, high: f64| (rate, Interval { low, high });
-        let (found, interval) = mean(&[rate(0.5, 0.4, 0.6), rate(0.9, 0.8, 0.95)]);
+        let (found, interval) = mean(&[
+            ("qrdata", 0.5, limits(0.4, 0.6)),
+            ("gsm8k", 0.9, limits(0.8, 0.95)),
+        ]);
         assert!((found - 0.7).abs() < 1e-12);
         // sqrt(0.1² + 0.1²) / 2 and sqrt(0.1² + 0.05²) / 2.
         assert!(
@@ -167,7 +194,27 @@ mod tests {
             (interval.high - found - 0.055_901_699).abs() < 1e-8,
             "{interval:?}"
         );
-        let alone = mean(&[rate(0.5, 0.4, 0.6)]).1;
+        let alone = mean(&[("qrdata", 0.5, limits(0.4, 0.6))]).1;
         assert!((alone.low - 0.4).abs() < 1e-12 && (alone.high - 0.6).abs() < 1e-12);
+    }
+
+    /// A second suite with the same tasks tells nothing new.
+    #[test]
+    fn suites_that_share_tasks_do_not_narrow_the_interval() {
+        let equal = |first, second| {
+            let of = |suite| (suite, 0.5, limits(0.4, 0.7));
+            mean(&[of(first), of(second)]).1
+        };
+        for (first, second) in [
+            ("humaneval", "humaneval-plus"),
+            ("mbpp-plus", "mbpp"),
+            ("da-dev", "da-dev-verified"),
+        ] {
+            let both = equal(first, second);
+            assert!((both.low - 0.4).abs() < 1e-12, "{first}: {both:?}");
+            assert!((both.high - 0.7).abs() < 1e-12, "{first}: {both:?}");
+        }
+        let independent = equal("humaneval", "mbpp");
+        assert!(independent.low > 0.42 && independent.high < 0.65);
     }
 }

@@ -146,6 +146,8 @@ pub struct AgentSummary {
     pub not_run: usize,
     /// Attempts with an infrastructure failure.
     pub infrastructure: usize,
+    /// Attempts that a rule against hopeless ones ended.
+    pub ended_early: usize,
     /// Measures with at least one value, in the order of [`Measure::ALL`].
     pub measures: Vec<MeasureSummary>,
     /// Scores without any value, because attempts failed for reasons of ours, and the number of these attempts.
@@ -204,6 +206,7 @@ fn summary(suite: &str, kind: AgentKind, agent: &str, attempts: &[&Attempt]) -> 
         ran: count(&Attempt::ran),
         not_run: tasks(&|a| matches!(a.outcome, Outcome::NotRun { .. })),
         infrastructure: count(&|a| matches!(a.outcome, Outcome::Infrastructure { .. })),
+        ended_early: count(&|a| a.ended_early),
         measures,
         turns: turns(attempts),
         tokens_in: attempts

@@ -242,6 +242,8 @@ pub(super) struct Script {
     pub(super) interpreter: Arc<dyn Interpreter>,
     /// Modules that it imports, by path in the session.
     pub(super) modules: Vec<(&'static str, PathBuf)>,
+    /// Memory of a session.
+    pub(super) memory_mib: u64,
     /// Time limit of what it does for the task, in seconds.
     pub(super) task_seconds: u64,
     /// Time limit of each answer, in seconds; the script stops an answer before.
@@ -308,6 +310,7 @@ impl Script {
             inputs,
             limits: Limits {
                 cell_seconds: self.task_seconds + self.answer_seconds * count as u64,
+                memory_mib: self.memory_mib,
                 output_files: 1,
                 output_mib: 64,
                 ..Limits::default()

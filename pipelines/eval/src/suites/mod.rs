@@ -1,4 +1,7 @@
 //! The benchmarks. Each is a folder and a line of [`SUITES`].
+//!
+//! Tests name the other places that a new benchmark needs: a row in `docs/suites.md`, its name in `just audit-suites`, the page of
+//! its audit in `docs/suite-audits/`, and the fingerprints of its tasks (`just fingerprints`).
 
 pub mod answers;
 pub mod da_dev;
@@ -101,6 +104,8 @@ pub fn entry(name: &str) -> Result<&'static Entry, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     /// The lists that are written by hand have every benchmark.
@@ -114,6 +119,12 @@ mod tests {
             assert!(documents.contains(&format!("`{name}`")), "{name}");
             let is_audited = audited.contains(name) || *name == pybench::SUITE;
             assert!(is_audited, "{name} is not in `just audit-suites`");
+            let page = match *name == pybench::SUITE {
+                true => "eval-audit.md".to_owned(),
+                false => format!("suite-audits/{name}.md"),
+            };
+            let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+            assert!(docs.join(&page).is_file(), "docs/{page} is missing");
         }
     }
 }

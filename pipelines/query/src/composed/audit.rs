@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use pybench_checks::{Candidate, Checker};
+use pybench_compose::guess::guesses;
 use pybench_compose::misread::{Misreading, misreadings};
 use pybench_compose::script::Script;
 use pybench_compose::slip::{Slip, SlipKind};
+use pybench_compose::{Plan, PlanError};
 use pybench_interpreter::Interpreter;
 use pybench_library::ScriptError;
 use pybench_library::audit::attempt::{AttemptError, AttemptResult, play};
@@ -105,12 +107,9 @@ pub async fn audit(
             candidates.push(candidate);
         }
     }
-    for (name, answer) in nulls(task) {
+    for (name, candidate) in nulls(env, task)? {
         authors.push(Author::Null(name));
-        candidates.push(Candidate {
-            answer,
-            ..Candidate::default()
-        });
+        candidates.push(candidate);
     }
     let checked = env.checker.check_many(task, env.store, &candidates).await;
     let found = checked.map_err(|error| internal(&error))?;
@@ -171,10 +170,14 @@ fn mistakes(
     env: &Environment<'_>,
     task: &Task,
 ) -> Result<Vec<pybench_compose::prove::Mutation>, RunError> {
-    let bytes = task.files.iter().map(|file| env.store.get(&file.id));
-    let bytes: Vec<Vec<u8>> = bytes.collect::<Result<_, _>>()?;
-    pybench_compose::prove::mistakes(task, &bytes)
+    pybench_compose::prove::mistakes(task, &input_bytes(env, task)?)
         .map_err(|error| RunError::Internal(error.to_string()))
+}
+
+/// The bytes of the task's files.
+fn input_bytes(env: &Environment<'_>, task: &Task) -> Result<Vec<Vec<u8>>, RunError> {
+    let bytes = task.files.iter().map(|file| env.store.get(&file.id));
+    bytes.collect()
 }
 
 /// The results of solutions that read a messy file wrongly. One that does not depend on what was misread, such as the
@@ -224,21 +227,40 @@ fn is_same(right: &Candidate, other: &Candidate) -> bool {
         && right.outputs.iter().zip(&other.outputs).all(same_file)
 }
 
-/// Answers that nobody worked for.
-fn nulls(task: &Task) -> Vec<(&'static str, String)> {
-    let marker = pybench_compose::Plan::of(task)
-        .ok()
-        .and_then(|plan| plan.marker);
-    let mut nulls = vec![
+/// Results of agents that do not solve the task.
+fn nulls(env: &Environment<'_>, task: &Task) -> Result<Vec<(&'static str, Candidate)>, RunError> {
+    let internal = |error: PlanError| RunError::Internal(error.to_string());
+    let mut answers = vec![
         ("nothing", String::new()),
         ("the query again", task.query.clone()),
     ];
-    if let Some(marker) = marker {
-        for (name, value) in [("zero", "0"), ("one", "1"), ("a hundred", "100")] {
-            nulls.push((name, format!("Finished:\n{marker}: {value}")));
-        }
+    if let Some(marker) = Plan::of(task).map_err(internal)?.marker {
+        let numbers = [("zero", "0"), ("one", "1"), ("a hundred", "100")];
+        let numbers = numbers.map(|(name, value)| (name, value.to_owned()));
+        let guesses = guesses(task, &input_bytes(env, task)?).map_err(internal)?;
+        let values = numbers.into_iter().chain(guesses);
+        answers.extend(values.map(|(name, value)| (name, format!("Finished:\n{marker}: {value}"))));
     }
-    nulls
+    let answers = answers.into_iter().map(|(name, answer)| {
+        let candidate = Candidate {
+            answer,
+            ..Candidate::default()
+        };
+        (name, candidate)
+    });
+    Ok(answers.chain(copied_input(env, task)).collect())
+}
+
+/// The first file of the task in place of its outputs; `None` if it has none.
+fn copied_input(env: &Environment<'_>, task: &Task) -> Option<(&'static str, Candidate)> {
+    let file = task.files.first().filter(|_| !task.outputs.is_empty())?;
+    let path = env.store.path(&file.id);
+    let outputs = task.outputs.iter().map(|name| (name.clone(), path.clone()));
+    let candidate = Candidate {
+        outputs: outputs.collect(),
+        ..Candidate::default()
+    };
+    Some(("a copy of the input", candidate))
 }
 
 fn reason(finding: &Finding) -> String {

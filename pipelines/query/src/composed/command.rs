@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use futures::StreamExt;
@@ -26,7 +26,7 @@ use pybench_types::task::{Category, Language, Task};
 
 use super::audit::{Audit, Environment, audit};
 use super::diversity;
-use super::imprecise::said_imprecisely;
+use super::imprecise::{said_imprecisely, with_file_typo};
 use super::in_parallel::in_parallel;
 use super::pairs::{self, Pairs};
 use super::rounds::Rounds;
@@ -59,11 +59,15 @@ pub struct ComposeArgs {
     /// Share of the tasks that are said less precisely where only one thing can be meant, from 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     pub imprecise: f64,
-    /// Run the expert and agents without a solution in the interpreter, check them, and print a summary
+    /// Share of the tasks with a typo in the name of a file where only one file can be meant, from 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub typos: f64,
+    /// Run the expert and agents without a solution in the interpreter, check them, drop the tasks that fail, draw others in
+    /// their place, and print a summary
     #[arg(long)]
     pub prove: bool,
     /// As --prove, with two more solutions of the expert in other styles, one of which repairs a mistake, and with wrong
-    /// solutions
+    /// solutions; tasks that fail are not dropped: the command lists them and fails
     #[arg(long)]
     pub audit: bool,
     /// As --prove, and write the tasks that hold to DIR as task folders for Harbor; DIR must not exist or must be empty
@@ -104,7 +108,7 @@ fn category(name: &str) -> Result<Category, String> {
 /// Runs the command.
 ///
 /// # Errors
-/// [`RunError::Incomplete`] if no table fits or a proof fails; [`RunError::Environment`] without an interpreter.
+/// [`RunError::Incomplete`] if no file fits, or no task proves itself, or, with `--audit`, one fails; [`RunError::Environment`] without an interpreter.
 pub async fn run(args: &ComposeArgs, process: &Process) -> Result<(), RunError> {
     let library = Library::embedded().map_err(|error| RunError::BadInput(error.to_string()))?;
     let folder = match &args.files {
@@ -113,7 +117,16 @@ pub async fn run(args: &ComposeArgs, process: &Process) -> Result<(), RunError> 
     };
     let fixtures = Fixtures::read(&folder)?;
     let began = Instant::now();
-    let tasks = compose(args, &library, &fixtures)?;
+    let rounds = Rounds::new(&fixtures.files, &args.categories);
+    let mut drawing = Drawing {
+        args,
+        library: &library,
+        store: &fixtures.store,
+        rounds: &rounds,
+        joinable: OnceLock::new(),
+        next: 0,
+    };
+    let tasks = drawing.tasks(args.count)?;
     if tasks.is_empty() {
         return Err(RunError::Incomplete(format!(
             "no task can be composed over the files in {}: tables (csv, tsv, xlsx, json, jsonl, parquet) of 20 to 20,000 rows, \
@@ -131,8 +144,13 @@ pub async fn run(args: &ComposeArgs, process: &Process) -> Result<(), RunError> 
             false => print(&listed(args, &tasks)?),
         };
     }
-    let audits = prove(args, process, &fixtures, &tasks).await?;
+    let Proven {
+        tasks,
+        audits,
+        dropped,
+    } = prove(&mut drawing, process, tasks).await?;
     print(&summary(&tasks, &audits, began.elapsed().as_secs_f64()))?;
+    print(&dropped_text(&dropped))?;
     let solved = solved(&tasks, &audits);
     if let Some(folder) = &args.harbor {
         write_folders(folder, &solved, &fixtures.store)?;
@@ -150,51 +168,46 @@ pub async fn run(args: &ComposeArgs, process: &Process) -> Result<(), RunError> 
             folder.display()
         ))?;
     }
+    if tasks.is_empty() {
+        return Err(RunError::Incomplete(
+            "no task that was composed proves itself".into(),
+        ));
+    }
     match audits.iter().all(Audit::holds) {
         true => Ok(()),
         false => Err(RunError::Incomplete("some tasks are not sound".into())),
     }
 }
 
-/// Composes the tasks and puts their files into the store. They do not depend on the number of threads: as many draws
-/// as tasks are missing follow those before.
-fn compose(
-    args: &ComposeArgs,
-    library: &Library,
-    fixtures: &Fixtures,
-) -> Result<Vec<Task>, RunError> {
-    let rounds = Rounds::new(&fixtures.files, &args.categories);
-    let tables = rounds.tables();
-    let drawing = Drawing {
-        args,
-        library,
-        store: &fixtures.store,
-        rounds: &rounds,
-        joinable: LazyLock::new(|| Pairs::read(tables, &fixtures.store, |_| false)),
-    };
-    let last = args.count * DRAWS;
-    let (mut tasks, mut next) = (Vec::new(), 0);
-    while tasks.len() < args.count && next < last {
-        let draws = next..last.min(next + args.count - tasks.len());
-        next = draws.end;
-        for made in in_parallel(draws, args.jobs(), |draw| drawing.task(draw)) {
-            tasks.extend(made?);
-        }
-    }
-    Ok(tasks)
-}
-
 /// What the tasks of a command are composed from.
-struct Drawing<'a, F> {
+struct Drawing<'a> {
     args: &'a ComposeArgs,
     library: &'a Library,
     store: &'a ContentStore,
     rounds: &'a Rounds,
     /// Read when the first task needs them.
-    joinable: LazyLock<Pairs, F>,
+    joinable: OnceLock<Pairs>,
+    /// The first draw that was not made.
+    next: usize,
 }
 
-impl<F: FnOnce() -> Pairs> Drawing<'_, F> {
+impl Drawing<'_> {
+    /// Composes so many tasks, or fewer if no draws are left, and puts their files into the store. They do not depend on
+    /// the number of threads: as many draws as tasks are missing follow those before.
+    fn tasks(&mut self, count: usize) -> Result<Vec<Task>, RunError> {
+        let last = self.args.count * DRAWS;
+        let mut tasks = Vec::new();
+        while tasks.len() < count && self.next < last {
+            let draws = self.next..last.min(self.next + count - tasks.len());
+            self.next = draws.end;
+            let drawing = &*self;
+            for made in in_parallel(draws, self.args.jobs(), |draw| drawing.task(draw)) {
+                tasks.extend(made?);
+            }
+        }
+        Ok(tasks)
+    }
+
     /// The task of a draw, whose new files are put into the store; `None` if it gives none.
     fn task(&self, draw: usize) -> Result<Option<Task>, RunError> {
         let args = self.args;
@@ -204,6 +217,7 @@ impl<F: FnOnce() -> Pairs> Drawing<'_, F> {
         let drawn = Digest::of_json(&(args.seed, draw, "compose"));
         let everything = HeldOutRule::default();
         let seed = TaskSeed {
+            foreign_names: None,
             seed: drawn.seed(),
             language: [Language::En, Language::Zh][usize::from(drawn.seed().is_multiple_of(5))],
             medium,
@@ -215,33 +229,51 @@ impl<F: FnOnce() -> Pairs> Drawing<'_, F> {
         let others = match Pairs::are_asked_for(seed, &drawn) {
             true => {
                 let tables = self.rounds.tables();
-                self.joinable.others(tables, file, &drawn, self.store)?
+                let read = || Pairs::read(tables, self.store, |_| false);
+                let joinable = self.joinable.get_or_init(read);
+                joinable.others(tables, file, &drawn, self.store)?
             }
             false => Vec::new(),
         };
         let subcategory = |keyword: &str| self.library.keywords().subcategory(keyword);
         let made = pairs::make((file, bytes.as_slice()), &others, seed, subcategory);
         let made = made.map_err(|error| RunError::Internal(error.to_string()))?;
-        let Some(Made { task, files }) = made else {
+        let Some(made) = made else {
             return Ok(None);
+        };
+        let is_imprecise = Digest::of_json(&(&drawn, "imprecise")).fraction() < args.imprecise;
+        let Made { task, files } = match is_imprecise {
+            true => said_imprecisely(made, self.store, seed)?,
+            false => made,
         };
         for bytes in files {
             self.store.put(&bytes)?;
         }
-        let is_imprecise = Digest::of_json(&(&drawn, "imprecise")).fraction() < args.imprecise;
-        match is_imprecise {
-            true => said_imprecisely(task, self.store, seed).map(Some),
-            false => Ok(Some(task)),
-        }
+        let has_typo = Digest::of_json(&(&drawn, "typos")).fraction() < args.typos;
+        Ok(Some(match has_typo {
+            true => with_file_typo(task, seed),
+            false => task,
+        }))
     }
 }
 
+/// Tasks that ran in the interpreter.
+#[derive(Default)]
+struct Proven {
+    tasks: Vec<Task>,
+    audits: Vec<Audit>,
+    /// Tasks that failed and were replaced.
+    dropped: Vec<(Task, Audit)>,
+}
+
+/// Runs the tasks in the interpreter. With `--audit`, those that fail stay, to be looked at. Otherwise they are dropped, and
+/// others are drawn in their place while draws are left.
 async fn prove(
-    args: &ComposeArgs,
+    drawing: &mut Drawing<'_>,
     process: &Process,
-    fixtures: &Fixtures,
-    tasks: &[Task],
-) -> Result<Vec<Audit>, RunError> {
+    tasks: Vec<Task>,
+) -> Result<Proven, RunError> {
+    let args = drawing.args;
     let environment = |error: &dyn std::fmt::Display| RunError::Environment(error.to_string());
     let choice = InterpreterChoice::default();
     let interpreter: Arc<dyn Interpreter> =
@@ -250,9 +282,34 @@ async fn prove(
     let env = Environment {
         interpreter: interpreter.as_ref(),
         checker: &checker,
-        store: &fixtures.store,
+        store: drawing.store,
     };
-    let env = &env;
+    let mut proven = Proven::default();
+    let mut tasks = tasks;
+    while !tasks.is_empty() {
+        let found = audits(args, process, &env, &tasks).await?;
+        for (task, audit) in tasks.into_iter().zip(found) {
+            if args.audit || audit.holds() {
+                proven.tasks.push(task);
+                proven.audits.push(audit);
+            } else {
+                proven.dropped.push((task, audit));
+            }
+        }
+        tasks = match args.audit {
+            true => Vec::new(),
+            false => drawing.tasks(args.count - proven.tasks.len())?,
+        };
+    }
+    Ok(proven)
+}
+
+async fn audits(
+    args: &ComposeArgs,
+    process: &Process,
+    env: &Environment<'_>,
+    tasks: &[Task],
+) -> Result<Vec<Audit>, RunError> {
     let work = tasks.iter().enumerate().map(|(at, task)| async move {
         let result = audit(env, task, args.audit).await;
         if let Ok(audit) = &result {
@@ -372,6 +429,26 @@ fn summary(tasks: &[Task], audits: &[Audit], seconds: f64) -> String {
     text
 }
 
+/// How many tasks were dropped because they failed, and why.
+fn dropped_text(dropped: &[(Task, Audit)]) -> String {
+    if dropped.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("dropped                  {}\n", dropped.len());
+    for (task, audit) in dropped {
+        let by_expert = audit
+            .expert
+            .iter()
+            .map(|what| format!("expert fails, {what}"));
+        let by_nulls = audit.nulls.iter();
+        let by_nulls = by_nulls.map(|name| format!("an agent without a solution passes, {name}"));
+        let reasons: Vec<String> = by_expert.chain(by_nulls).collect();
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "\ndropped · {}\n{}", reasons.join("; "), task.query);
+    }
+    text
+}
+
 /// How many tasks work on each kind of file.
 fn by_medium(tasks: &[Task]) -> String {
     let of = |task: &Task| task.files.first().map(|file| Medium::of(file.kind));
@@ -420,4 +497,24 @@ fn slips(audits: &[Audit]) -> String {
         format!("{kind:<24} {made}, {failed} after an exception\n")
     });
     lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropped_tasks_are_listed_with_the_reason() {
+        assert_eq!(dropped_text(&[]), "");
+        let failed = Audit {
+            expert: vec!["sample 0: number Answer: 3 is expected".into()],
+            nulls: vec!["one".into()],
+            ..Audit::default()
+        };
+        let task = pybench_testing::task::task();
+        let text = dropped_text(&[(task, failed)]);
+        assert!(text.contains("dropped                  1\n"), "{text}");
+        let reasons = "expert fails, sample 0: number Answer: 3 is expected; an agent without a solution passes, one\n";
+        assert!(text.contains(reasons), "{text}");
+    }
 }

@@ -46,6 +46,7 @@ mod tests {
         let file = pybench_profile::source_file("stock.csv", FileKind::Csv, &bytes);
         let composed = |seed: u64| {
             let seed = TaskSeed {
+                foreign_names: None,
                 seed,
                 language: Language::En,
                 medium: Medium::Table,

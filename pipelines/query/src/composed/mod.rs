@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod command;
 mod diversity;
+mod draws;
 mod imprecise;
 mod in_parallel;
 mod pairs;

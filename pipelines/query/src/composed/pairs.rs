@@ -154,6 +154,7 @@ mod tests {
         let avoided = HeldOutRule::default();
         let asked = |medium, messy| {
             let seed = TaskSeed {
+                foreign_names: None,
                 seed: 0,
                 language: Language::En,
                 medium,

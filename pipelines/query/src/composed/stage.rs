@@ -4,19 +4,20 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use pybench_compose::{GraphError, Made, TaskSeed};
+use pybench_compose::{Made, TaskSeed};
 use pybench_library::Library;
 use pybench_run::{
     ContentStore, Executor, Failure, FailureKind, Query, Recipe, RunContext, RunError, Stage,
 };
 use pybench_types::difficulty;
-use pybench_types::held_out::{HeldOutRule, TestShares, Unseen};
+use pybench_types::held_out::{EvaluationFiles, HeldOutRule, TestShares, Unseen};
 use pybench_types::id::Digest;
-use pybench_types::task::{Category, Language, SourceFile, Task};
+use pybench_types::task::{Category, Difficulty, Language, SourceFile, Task};
 use rand::seq::SliceRandom;
 use serde_json::Value;
 
-use super::imprecise::said_imprecisely;
+use super::draws::{Draw, Draws, MAX_MISSES, Shortfall};
+use super::imprecise::{said_imprecisely, with_file_typo};
 use super::pairs::{self, Other, Pairs};
 use super::rounds::Rounds;
 use crate::STAGE;
@@ -25,9 +26,7 @@ use crate::plan::{allocate, rng};
 /// Categories that composed tasks can have.
 pub(super) const COMPOSED: [Category; 3] = [Category::Chart, Category::Text, Category::ImageAudio];
 
-/// Draws for each task that is asked for. About a third of the draws gives a proven task.
-const DRAWS: usize = 10;
-/// Seeds that are tried for a task of which something certain is held out.
+/// Seeds that are tried for a task of which something certain is held out, or that has a certain difficulty.
 const TRIES: usize = 16;
 
 /// Refuses a recipe that asks for composed tasks of other kinds than there are, or holds out what does not exist.
@@ -97,7 +96,7 @@ fn unused_shares(query: &Query) -> Result<Vec<&'static str>, RunError> {
     }
     // Defaults are left out.
     let written = serde_json::to_value(query)?;
-    let mut keys = vec!["renamed", "messy", "imprecise"];
+    let mut keys = vec!["renamed", "foreign_names", "messy", "imprecise", "typos"];
     keys.retain(|key| written[*key].as_f64().is_some_and(|share| share > 0.0));
     Ok(keys)
 }
@@ -113,34 +112,70 @@ pub(crate) async fn write(
     (files, apart): (&[SourceFile], &BTreeSet<String>),
     is_wrong: impl Fn(&Task) -> bool,
 ) -> Result<Vec<String>, RunError> {
-    let query = &context.recipe.query;
-    let wanted = query.composed_tasks();
+    let recipe = &context.recipe;
     let stage = Arc::new(ComposedStage::new(context, library, files, apart));
     if stage.rounds.is_empty() {
         return Ok(Vec::new());
     }
-    let mut made = Vec::new();
-    let mut next = 0;
-    while made.len() < wanted && next < wanted * DRAWS {
-        let missing = wanted - made.len();
-        let items: Vec<String> = (next..next + missing).map(item).collect();
-        next += missing;
+    let mut draws = Draws::new(&recipe.query, recipe.seed);
+    let mut wrong = BTreeSet::new();
+    loop {
+        let round = draws.next_round();
+        if round.is_empty() {
+            // Last, so that all other tasks keep their draws if one turns out to be wrong later.
+            if draws.replace(&std::mem::take(&mut wrong)) {
+                continue;
+            }
+            break;
+        }
+        let items: Vec<String> = round.iter().map(|draw| draw.item()).collect();
         context.executor().run(stage.clone(), &items).await?;
-        for item in items {
-            let task: Option<Task> = context.folder.journal().output(STAGE, &item)?;
-            if task.is_some_and(|task| !is_wrong(&task)) {
-                made.push(item);
+        let mut drawn = Vec::with_capacity(round.len());
+        for (draw, item) in round.into_iter().zip(&items) {
+            let task: Option<Task> = context.folder.journal().output(STAGE, item)?;
+            drawn.push((draw, task.is_some()));
+            if task.is_some_and(|task| is_wrong(&task)) {
+                wrong.insert(item.clone());
             }
         }
+        draws.record(&drawn);
     }
-    Ok(made)
+    for Shortfall {
+        difficulty,
+        made,
+        asked,
+    } in draws.shortfalls()
+    {
+        let name = difficulty.name();
+        tracing::warn!(
+            "query.balance.difficulties: only {made} of {asked} {name} composed tasks were made from these files \
+             ({MAX_MISSES} failed draws in a row, or the limit of draws); crawl more or other files, or lower the weight \
+             of `{name}`"
+        );
+    }
+    Ok(draws.into_items())
 }
 
-fn item(draw: usize) -> String {
-    format!("composed#{draw}")
+/// What a task has to be like, besides what its seed says.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// What is held out of it.
+    unseen: Option<Unseen>,
+    difficulty: Option<Difficulty>,
+    /// Whether it is said less precisely, if it can be.
+    is_imprecise: bool,
+    /// Whether the name of a file has a typo, if it can have one.
+    has_typo: bool,
 }
 
-/// Composes one task per unit. The result depends only on recipe, files and the number of the draw.
+impl Wanted {
+    /// Whether nothing certain is wanted: a task that cannot be reworded stays as it is.
+    fn is_any(self) -> bool {
+        self.unseen.is_none() && self.difficulty.is_none()
+    }
+}
+
+/// Composes one task per unit. The result depends only on recipe, files and the draw.
 struct ComposedStage {
     library: Arc<Library>,
     /// The files, in a seeded order.
@@ -149,17 +184,21 @@ struct ComposedStage {
     pairs: OnceLock<Pairs>,
     store: ContentStore,
     seed: u64,
+    /// Share of the tasks over files for training whose names and values are invented.
     renamed: f64,
+    /// Share of the invented names in other languages and scripts; absent: as [`TaskSeed::foreign_names`] says.
+    foreign_names: Option<f64>,
     messy: f64,
     imprecise: f64,
+    typos: f64,
     /// Levels of difficulty; empty for all.
     difficulties: Vec<u32>,
     /// What tasks over files of the train split do not have.
     held_out: HeldOutRule,
     /// Operations, pairs and wordings that no task has.
     apart: BTreeSet<String>,
-    /// Share of the files whose tasks may have what is held out.
-    test_share: f64,
+    /// The files whose tasks may have what is held out, and keep their names.
+    evaluation_files: EvaluationFiles,
     /// Shares of what is held out of these tasks; absent: as drawn.
     test_shares: Option<TestShares>,
     /// Languages of as many draws as tasks are asked for; later draws begin again.
@@ -189,26 +228,26 @@ impl ComposedStage {
             store: context.folder.store().clone(),
             seed: recipe.seed,
             renamed: recipe.query.renamed,
+            foreign_names: recipe.query.foreign_names,
             messy: recipe.query.messy,
             imprecise: recipe.query.imprecise,
+            typos: recipe.query.typos,
             difficulties: recipe.query.difficulties.clone(),
             held_out: recipe.shard.held_out(recipe.seed),
             apart: apart.clone(),
-            test_share: recipe.shard.test_share(),
+            evaluation_files: recipe.evaluation_files(),
             test_shares: recipe.shard.test_shares,
             languages,
         }
     }
 
-    /// Whether tasks over a file may have what is held out: a share of the files as large as the test split, which
-    /// prefers files with such tasks.
+    /// Whether tasks over a file are meant for the test split.
     fn is_for_evaluation(&self, file: &SourceFile) -> bool {
-        let drawn = Digest::of_json(&(self.seed, "evaluation file", &file.origin));
-        drawn.fraction() < self.test_share
+        self.evaluation_files.contains(&file.origin)
     }
 
     /// What is to be held out of a task over a file for evaluation, if the recipe gives that a share.
-    fn wanted(&self, drawn: &Digest) -> Option<Unseen> {
+    fn wanted_unseen(&self, drawn: &Digest) -> Option<Unseen> {
         let shares = self.test_shares.as_ref()?;
         Some(shares.pick(Digest::of_json(&(drawn, "unseen")).fraction()))
     }
@@ -230,93 +269,121 @@ impl ComposedStage {
         pairs.others(tables, file, drawn, &self.store)
     }
 
-    /// Makes a task with this seed. If it `wanted` to hold out something that the task has not, other seeds follow.
+    /// Makes a task with this seed and rewords it as is wanted. If something certain is wanted that the task has not, other
+    /// seeds follow; all are reworded with the first one.
     fn make(
         &self,
         file: (&SourceFile, &[u8]),
         others: &[Other<'_>],
         seed: TaskSeed<'_>,
-        wanted: Option<Unseen>,
-    ) -> Result<Option<Made>, GraphError> {
+        wanted: Wanted,
+    ) -> Result<Option<Made>, Failure> {
         let first = std::iter::once(seed.seed);
         let more = (1..TRIES).map(|number| Digest::of_json(&(seed.seed, number)).seed());
-        let tries = if wanted.is_some() { TRIES } else { 1 };
+        let tries = if wanted.is_any() { 1 } else { TRIES };
         for number in first.chain(more).take(tries) {
-            let seed = TaskSeed {
+            let tried = TaskSeed {
                 seed: number,
                 ..seed
             };
-            let made = pairs::make(file, others, seed, |keyword| {
+            let made = pairs::make(file, others, tried, |keyword| {
                 self.library.keywords().subcategory(keyword)
-            })?;
-            let found = made.as_ref().map(|made| self.held_out.of_task(&made.task));
-            let fits = |unseen: Unseen| {
-                let held_out = (unseen != Unseen::Files).then_some(unseen);
-                found == Some(held_out)
+            });
+            let made =
+                made.map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;
+            let Some(made) = made.filter(|made| self.has_unseen(&made.task, wanted.unseen)) else {
+                continue;
             };
-            if wanted.is_none_or(fits) {
-                return Ok(made);
+            // A rewording can make a task more difficult.
+            let made = self.reworded(made, seed, wanted)?;
+            let is_asked = |one: Difficulty| difficulty::of_task(&made.task) == Some(one);
+            if wanted.difficulty.is_none_or(is_asked) {
+                return Ok(Some(made));
             }
         }
         Ok(None)
     }
 
-    fn task(&self, draw: usize) -> Result<Task, Failure> {
+    /// Whether `unseen` is what is held out of a task. Any task fits `None`.
+    fn has_unseen(&self, task: &Task, unseen: Option<Unseen>) -> bool {
+        unseen.is_none_or(|unseen| {
+            let held_out = (unseen != Unseen::Files).then_some(unseen);
+            self.held_out.of_task(task) == held_out
+        })
+    }
+
+    /// The task in the wording that is wanted.
+    fn reworded(&self, made: Made, seed: TaskSeed<'_>, wanted: Wanted) -> Result<Made, RunError> {
+        let mut made = match wanted.is_imprecise {
+            true => said_imprecisely(made, &self.store, seed)?,
+            false => made,
+        };
+        if wanted.has_typo {
+            made.task = with_file_typo(made.task, seed);
+        }
+        Ok(made)
+    }
+
+    fn task(&self, draw: Draw) -> Result<Task, Failure> {
         let internal =
             |error: &dyn std::fmt::Display| Failure::new(FailureKind::Internal, error.to_string());
-        let at = self.rounds.at(draw);
+        let number = draw.number;
+        let at = self.rounds.at(number);
         let (file, medium) = at.ok_or_else(|| internal(&"no file fits"))?;
-        let drawn = Digest::of_json(&(self.seed, "composed", draw));
+        let drawn = Digest::of_json(&(self.seed, "composed", number));
         let evaluated = self.is_for_evaluation(file);
-        let wanted = evaluated.then(|| self.wanted(&drawn)).flatten();
-        let mut avoided = match (evaluated, wanted) {
+        let wanted = Wanted {
+            unseen: evaluated.then(|| self.wanted_unseen(&drawn)).flatten(),
+            difficulty: draw.difficulty,
+            is_imprecise: Digest::of_json(&(&drawn, "imprecise")).fraction() < self.imprecise,
+            has_typo: Digest::of_json(&(&drawn, "typos")).fraction() < self.typos,
+        };
+        let mut avoided = match (evaluated, wanted.unseen) {
             (true, Some(unseen)) => self.held_out.before(unseen),
             (true, None) => HeldOutRule::default(),
             (false, _) => self.held_out.clone(),
         };
         avoided.names.extend(self.apart.iter().cloned());
         let seed = TaskSeed {
+            foreign_names: self.foreign_names,
             avoided: &avoided,
             seed: drawn.seed(),
             medium,
-            language: self.languages[draw % self.languages.len()],
-            renamed: drawn.fraction() < self.renamed,
+            language: self.languages[number % self.languages.len()],
+            renamed: !evaluated && drawn.fraction() < self.renamed,
             messy: Digest::of_json(&(&drawn, "messy")).fraction() < self.messy,
         };
         let bytes = self.store.get(&file.id)?;
         let others = self.others(file, seed, &drawn)?;
-        let made = self.make((file, bytes.as_slice()), &others, seed, wanted);
-        match made.map_err(|error| internal(&error))? {
+        match self.make((file, bytes.as_slice()), &others, seed, wanted)? {
             Some(made) => {
                 for bytes in made.files {
                     self.store.put(&bytes)?;
                 }
-                let is_imprecise =
-                    Digest::of_json(&(&drawn, "imprecise")).fraction() < self.imprecise;
-                let task = match is_imprecise {
-                    true => said_imprecisely(made.task, &self.store, seed)?,
-                    false => made.task,
-                };
-                self.of_asked_difficulty(task)
+                self.of_asked_level(made.task)
             }
-            None => Err(Failure::new(
-                FailureKind::Item,
-                "no chain of operations on this file was drawn whose result shows each of them",
-            )),
+            None => {
+                let chain = match draw.difficulty {
+                    Some(difficulty) => format!("{} chain", difficulty.name()),
+                    None => "chain".to_owned(),
+                };
+                let message = format!(
+                    "no {chain} of operations on this file was drawn whose result shows each of them"
+                );
+                Err(Failure::new(FailureKind::Item, message))
+            }
         }
     }
 
-    fn of_asked_difficulty(&self, task: Task) -> Result<Task, Failure> {
+    /// The task, if its level of difficulty is one of the recipe's.
+    fn of_asked_level(&self, task: Task) -> Result<Task, Failure> {
         let level = difficulty::level(&task).unwrap_or(0);
-        match self.difficulties.is_empty() || self.difficulties.contains(&level) {
-            true => Ok(task),
-            false => Err(Failure::new(
-                FailureKind::Item,
-                format!(
-                    "its level of difficulty is {level}, which `query.difficulties` does not name"
-                ),
-            )),
+        if self.difficulties.is_empty() || self.difficulties.contains(&level) {
+            return Ok(task);
         }
+        let message =
+            format!("its level of difficulty is {level}: `query.difficulties` does not name it");
+        Err(Failure::new(FailureKind::Item, message))
     }
 }
 
@@ -328,10 +395,7 @@ impl Stage for ComposedStage {
 
     async fn run(&self, item: &str) -> Result<Value, Failure> {
         let internal = |reason: String| Failure::new(FailureKind::Internal, reason);
-        let draw = item
-            .strip_prefix("composed#")
-            .and_then(|number| number.parse().ok());
-        let draw = draw.ok_or_else(|| internal(format!("`{item}` is no draw")))?;
+        let draw = Draw::parse(item).ok_or_else(|| internal(format!("`{item}` is no draw")))?;
         let task = self.task(draw)?;
         serde_json::to_value(task).map_err(|error| internal(error.to_string()))
     }
@@ -339,7 +403,7 @@ impl Stage for ComposedStage {
 
 #[cfg(test)]
 mod tests {
-    use pybench_types::task::FileKind;
+    use pybench_types::task::{FileKind, TaskOrigin};
 
     use super::*;
 
@@ -384,8 +448,10 @@ mod tests {
             store,
             seed: 1,
             renamed: 0.0,
+            foreign_names: None,
             messy: 0.0,
             imprecise: 0.0,
+            typos: 0.0,
             difficulties: Vec::new(),
             held_out: HeldOutRule {
                 seed: 1,
@@ -395,9 +461,87 @@ mod tests {
             },
             apart: BTreeSet::from(["sort_descending".to_owned()]),
             // Every file is for evaluation.
-            test_share: 1.0,
+            evaluation_files: EvaluationFiles {
+                seed: 1,
+                share: 1.0,
+            },
             test_shares: Some(shares),
             languages: vec![Language::En],
+        }
+    }
+
+    fn any(number: usize) -> Draw {
+        Draw {
+            number,
+            difficulty: None,
+        }
+    }
+
+    #[test]
+    fn a_draw_of_a_difficulty_gives_a_task_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = ContentStore::open(folder.path()).unwrap();
+        let stage = ComposedStage {
+            held_out: HeldOutRule::default(),
+            test_shares: None,
+            ..stage(store, TestShares::default())
+        };
+        for difficulty in Difficulty::ALL.map(Some) {
+            let mut draws = (0..20).map(|number| Draw { number, difficulty });
+            let task = draws.find_map(|draw| stage.task(draw).ok());
+            let task = task.unwrap_or_else(|| panic!("no task is {difficulty:?}"));
+            assert_eq!(difficulty::of_task(&task), difficulty, "{}", task.query);
+        }
+    }
+
+    #[test]
+    fn a_task_whose_typo_changes_its_difficulty_is_followed_by_another_try() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = ContentStore::open(folder.path()).unwrap();
+        let with = |typos: f64| ComposedStage {
+            held_out: HeldOutRule::default(),
+            test_shares: None,
+            typos,
+            ..stage(store.clone(), TestShares::default())
+        };
+        let (exact, misspelled) = (with(0.0), with(1.0));
+        let skeleton = |stage: &ComposedStage, number: usize| {
+            let difficulty = Some(Difficulty::Easy);
+            let task = stage.task(Draw { number, difficulty }).ok()?;
+            assert_eq!(difficulty::of_task(&task), difficulty, "{}", task.query);
+            match task.origin {
+                TaskOrigin::Composed { skeleton, .. } => Some(skeleton),
+                _ => None,
+            }
+        };
+        let is_other = |number: usize| {
+            let task = skeleton(&misspelled, number);
+            task.is_some() && task != skeleton(&exact, number)
+        };
+        assert!((0..20).any(is_other));
+    }
+
+    #[test]
+    fn tasks_over_files_for_evaluation_keep_the_names() {
+        for (share, is_renamed) in [(1.0, false), (0.0, true)] {
+            let folder = tempfile::tempdir().unwrap();
+            let store = ContentStore::open(folder.path()).unwrap();
+            let mut stage = stage(store, TestShares::default());
+            stage.test_shares = None;
+            stage.renamed = 1.0;
+            stage.evaluation_files.share = share;
+            let tasks = (0..30).filter_map(|number| stage.task(any(number)).ok());
+            let tasks: Vec<Task> = tasks.take(4).collect();
+            assert!(!tasks.is_empty());
+            for task in tasks {
+                let TaskOrigin::Composed { renamed, .. } = task.origin else {
+                    panic!("{:?}", task.origin);
+                };
+                assert_eq!(renamed, is_renamed, "{}", task.query);
+                let mut names = task.files.iter().map(|file| &file.name);
+                let is_named = names.any(|name| name.starts_with("shops"));
+                assert_eq!(is_named, !is_renamed, "{}", task.query);
+            }
         }
     }
 
@@ -414,7 +558,7 @@ mod tests {
             }
             let folder = tempfile::tempdir().unwrap();
             let stage = stage(ContentStore::open(folder.path()).unwrap(), shares);
-            let tasks = (0..6).filter_map(|draw| stage.task(draw).ok());
+            let tasks = (0..6).filter_map(|number| stage.task(any(number)).ok());
             let tasks: Vec<Task> = tasks.collect();
             assert!(!tasks.is_empty());
             for task in tasks {

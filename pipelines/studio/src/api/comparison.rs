@@ -5,23 +5,25 @@ use std::sync::Arc;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::trajectory::shown;
-use crate::align::PairView;
+use crate::align::{Divergence, PairView};
 use crate::compare::matrix::{Matrix, MatrixQuery, Side, matrix};
 use crate::compare::{CompareQuery, Comparison, compare};
+use crate::divergences::Divergences;
 use crate::edit::routes::Studio;
-use crate::handlers::{ApiError, blocking, open, whole};
-use crate::sources::Sources;
+use crate::handlers::{ApiError, blocking, found, open, whole};
+use crate::sources::{Opened, Sources};
 
 pub(super) fn router() -> Router<Studio> {
     Router::new()
         .route("/api/compare", get(comparison))
         .route("/api/compare/matrix", get(several))
         .route("/api/compare/pair", get(pair))
+        .layer(Extension(Arc::new(Divergences::default())))
 }
 
 async fn comparison(
@@ -68,23 +70,35 @@ pub(super) struct PairQuery {
     a_number: u64,
     b: String,
     b_number: u64,
+    /// A turn that the pages have, from 1.
+    #[serde(default)]
+    turn: u64,
 }
 
 async fn pair(
     State(sources): State<Arc<Sources>>,
+    Extension(divergences): Extension<Arc<Divergences>>,
     query: Result<Query<PairQuery>, QueryRejection>,
 ) -> Result<Json<PairView>, ApiError> {
     let Query(query) = query?;
     blocking(move || {
-        let view = |name: &str, number: u64| {
-            let opened = open(&sources, name)?;
-            shown(&opened, &number.to_string(), 1)
-        };
-        let (a, b) = (
-            view(&query.a, query.a_number)?,
-            view(&query.b, query.b_number)?,
-        );
-        Ok(Json(PairView::new(a, b)))
+        let (a, b) = (open(&sources, &query.a)?, open(&sources, &query.b)?);
+        let (a_number, b_number) = (query.a_number.to_string(), query.b_number.to_string());
+        let of_a = shown(&a, &a_number, query.turn)?;
+        let of_b = shown(&b, &b_number, query.turn)?;
+        let pair = [
+            (a.index.id(), query.a_number),
+            (b.index.id(), query.b_number),
+        ];
+        let divergence = divergences.get(pair, || {
+            Divergence::find(|before| {
+                let turns = |of: &Opened, number: &str| {
+                    found(of, number, |number| of.index.turns_after(number, before))
+                };
+                Ok::<_, ApiError>([turns(&a, &a_number)?, turns(&b, &b_number)?])
+            })
+        })?;
+        Ok(Json(PairView::new(of_a, of_b, divergence)))
     })
     .await
 }

@@ -20,7 +20,7 @@ use crate::edit::models::AgentList;
 use crate::edit::plan::ForkRequest;
 use crate::edit::routes::{Back, Studio, Turns};
 use crate::file_page::{FilePage, FilePageQuery};
-use crate::index::{Facet, ListQuery, Page};
+use crate::index::{Facet, ListQuery, ListState, Page};
 use crate::recipe_view::{RecipeQuery, RecipeView};
 use crate::results::leaderboard::Results;
 use crate::results::statistics::DatasetStatistics;
@@ -188,6 +188,11 @@ fn data() -> Vec<Operation> {
             .query::<ListQuery>()
             .answer::<Page>(),
         get("/api/data/{name}/facets", "The values that filters offer").answer::<Vec<Facet>>(),
+        get(
+            "/api/data/{name}/changes",
+            "The version of the list, whenever it changes",
+        )
+        .events::<ListState>(),
         get(
             "/api/data/{name}/{number}",
             "A trajectory, as its page shows it",

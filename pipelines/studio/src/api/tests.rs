@@ -19,8 +19,8 @@ use tower::ServiceExt as _;
 use super::router;
 use crate::access::Token;
 use crate::chat::chats::{ChatPlace, Chats};
-use crate::edit::forks::Forks;
-use crate::edit::models::ModelPlace;
+use crate::edit::forks::{EditPlace, Forks};
+use crate::model_choice::ModelPlace;
 use crate::shared_models::SharedModels;
 use crate::sources::{Sources, What};
 
@@ -35,25 +35,30 @@ fn models(folder: &std::path::Path) -> Arc<SharedModels> {
     Arc::new(SharedModels::new(folder.to_owned()))
 }
 
+/// A project without agents.
+fn model_place(folder: &std::path::Path) -> ModelPlace {
+    ModelPlace {
+        root: folder.to_owned(),
+        recipe: folder.join("no-recipe.toml"),
+        runs_dir: folder.join("no-runs"),
+        history: folder.join("chat"),
+        may_name: true,
+    }
+}
+
 /// Conversations in a folder, without agents.
 fn chats(folder: &std::path::Path) -> Arc<Chats> {
     let place = ChatPlace {
-        root: folder.to_owned(),
-        history: folder.join("chat"),
+        models: model_place(folder),
         profile: None,
-        recipe: folder.join("no-recipe.toml"),
-        runs_dir: folder.join("no-runs"),
-        endpoints: true,
     };
     Arc::new(Chats::new(place, models(folder)))
 }
 
 /// Edits without models.
 fn forks(folder: &std::path::Path) -> Arc<Forks> {
-    let place = ModelPlace {
-        root: folder.to_owned(),
-        recipe: folder.join("no-recipe.toml"),
-        runs_dir: folder.join("no-runs"),
+    let place = EditPlace {
+        models: model_place(folder),
         replies: folder.join("replies"),
         drafts: folder.join("drafts"),
     };

@@ -7,16 +7,16 @@ use pybench_agent::Format;
 use pybench_chat::conversation::{Conversation, listed_files};
 use pybench_chat::dataset;
 use pybench_chat::entry::Entry;
-use pybench_chat::export::{SaveAs, export};
+use pybench_chat::export::{ExportedChat, SaveAs, export};
 use pybench_chat::grade::grade;
 use pybench_chat::history::Spending;
 use pybench_chat::live::{Event, Live, Restored, Stop};
 use pybench_chat::transcript::Next;
 use pybench_interpreter::{EntryKind, Files};
-use pybench_run::RunError;
-use pybench_types::trajectory::Verdict;
+use pybench_run::{RunError, waiting};
+use pybench_types::trajectory::{Sampling, Verdict};
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel};
-use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::view::{ChatFile, ChatView, items};
 use crate::file_types::preview;
@@ -43,8 +43,6 @@ pub(crate) enum Order {
     Add,
     /// Restores the session of a conversation that is continued.
     Restore,
-    /// Writes the conversation in this form.
-    Export(SaveAs, oneshot::Sender<String>),
 }
 
 /// An order, and what watches its work.
@@ -56,6 +54,7 @@ pub(crate) struct OpenChat {
     agent: String,
     model: String,
     format: &'static dyn Format,
+    sampling: Sampling,
     limits: Vec<String>,
     has_price: bool,
     gradable: bool,
@@ -106,6 +105,7 @@ impl OpenChat {
             agent: settings.label.clone(),
             model: agent.model.name().to_owned(),
             format: agent.format,
+            sampling: agent.rollout.sampling.clone(),
             limits: limits(conversation),
             has_price: agent.model.price().is_some(),
             gradable: settings.task.is_some(),
@@ -139,6 +139,19 @@ impl OpenChat {
     /// Access to the files of the session, if it runs.
     pub(crate) fn files(&self) -> Option<Files> {
         lock(&self.state).files.clone()
+    }
+
+    /// What was saved of it, in this form. Several pages can ask for it, and the model may work meanwhile.
+    pub(crate) fn export(&self, form: SaveAs) -> String {
+        let entries = lock(&self.state).entries.clone();
+        let chat = ExportedChat {
+            id: &self.id,
+            model: &self.model,
+            format: self.format,
+            sampling: &self.sampling,
+            entries: &entries,
+        };
+        export(chat, form)
     }
 
     /// Gives an order.
@@ -234,7 +247,8 @@ impl OpenChat {
                 Err(error) => state.problem = error.to_string(),
             }
             match done {
-                Ok(verdict) => state.verdict = verdict,
+                Ok(Some(verdict)) => state.verdict = Some(verdict),
+                Ok(None) => {}
                 Err(error) => state.problem = error.to_string(),
             }
         });
@@ -242,36 +256,12 @@ impl OpenChat {
     }
 
     fn happened(&self, event: Event) {
-        self.change(|state| match event {
-            Event::ReplyText(piece) => state.reply.push_str(&piece),
-            Event::CellStarted(code) => {
-                state.running = Some(CellView {
-                    code: Some(code),
-                    outputs: Vec::new(),
-                });
+        self.change(|state| {
+            // The verdict on a conversation stands until it changes.
+            if matches!(event, Event::Saved(_) | Event::Rewound { .. }) {
+                state.verdict = None;
             }
-            Event::Output(output) => {
-                if let Some(cell) = &mut state.running {
-                    add(&mut cell.outputs, shown_output(&output));
-                }
-            }
-            Event::Saved(entry) => {
-                match &entry {
-                    Entry::Reply { .. } | Entry::PartialReply { .. } => state.reply.clear(),
-                    Entry::Run { .. } => state.running = None,
-                    _ => {}
-                }
-                state.entries.push(entry);
-            }
-            Event::Rewound { keep } => {
-                state.entries.truncate(keep);
-                state.generation += 1;
-            }
-            Event::Restoring { cell, cells } => {
-                state.notes = vec![format!("restoring the session: cell {cell} of {cells}")];
-            }
-            Event::Restored(restored) => state.notes = notes(&restored),
-            Event::Note(text) => state.notes.push(text),
+            state.add(event);
         });
     }
 
@@ -330,6 +320,43 @@ impl OpenChat {
     }
 }
 
+impl State {
+    /// Adds what happened in the conversation.
+    fn add(&mut self, event: Event) {
+        match event {
+            Event::ReplyText(piece) => self.reply.push_str(&piece),
+            Event::CellStarted(code) => {
+                self.running = Some(CellView {
+                    code: Some(code),
+                    outputs: Vec::new(),
+                });
+            }
+            Event::Output(output) => {
+                if let Some(cell) = &mut self.running {
+                    add(&mut cell.outputs, shown_output(&output));
+                }
+            }
+            Event::Saved(entry) => {
+                match &entry {
+                    Entry::Reply { .. } | Entry::PartialReply { .. } => self.reply.clear(),
+                    Entry::Run { .. } => self.running = None,
+                    _ => {}
+                }
+                self.entries.push(entry);
+            }
+            Event::Rewound { keep } => {
+                self.entries.truncate(keep);
+                self.generation += 1;
+            }
+            Event::Restoring { cell, cells } => {
+                self.notes = vec![format!("restoring the session: cell {cell} of {cells}")];
+            }
+            Event::Restored(restored) => self.notes = notes(&restored),
+            Event::Note(text) => self.notes.push(text),
+        }
+    }
+}
+
 async fn execute(
     conversation: &mut Conversation,
     order: Order,
@@ -340,12 +367,10 @@ async fn execute(
         Order::Edit(number, text) => conversation.edit(number, &text, live).await.map(drop)?,
         Order::Retry => conversation.regenerate(live).await.map(drop)?,
         Order::Continue => conversation.go_on(live).await.map(drop)?,
-        Order::Put(name, bytes) => conversation.put_file(&name, &bytes, live)?,
+        Order::Put(name, bytes) => waiting(|| conversation.put_file(&name, &bytes, live))?,
         Order::Restore => conversation.restore(live).await.map(drop)?,
         Order::Grade => return grade(conversation, live).await.map(Some),
         Order::Add => return dataset::add(conversation, live).await,
-        // A page that was left does not wait for it.
-        Order::Export(form, answer) => drop(answer.send(export(conversation, form))),
     }
     Ok(None)
 }

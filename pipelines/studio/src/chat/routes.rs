@@ -19,7 +19,6 @@ use pybench_run::RunError;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
 
 use super::chats::{Chats, MAX_CHATS};
 use super::open_chat::{OpenChat, Order};
@@ -91,7 +90,16 @@ async fn begin(
         );
         ApiError(StatusCode::TOO_MANY_REQUESTS, text)
     })?;
-    Ok(Json(open.view(0, 0)))
+    shown(open, 0, 0).await
+}
+
+/// The state of a conversation. Its files are listed in the session.
+async fn shown(
+    open: Arc<OpenChat>,
+    generation: u64,
+    from: usize,
+) -> Result<Json<ChatView>, ApiError> {
+    blocking(move || Ok(Json(open.view(generation, from)))).await
 }
 
 fn find(chats: &Chats, id: &str) -> Result<Arc<OpenChat>, ApiError> {
@@ -118,7 +126,7 @@ async fn view(
     let Query(known) = query?;
     let open = find(&chats, &id)?;
     open.changed(known.after, WAIT).await;
-    Ok(Json(open.view(known.generation, known.from)))
+    shown(open, known.generation, known.from).await
 }
 
 async fn close(State(chats): State<Arc<Chats>>, Path(id): Path<String>) -> Json<Value> {
@@ -268,15 +276,12 @@ async fn export(
     let form = SaveAs::named(&form)
         .ok_or_else(|| not_found("a conversation is saved as `notebook`, `json` or `html`"))?;
     let open = find(&chats, &id)?;
-    let (answer, written) = oneshot::channel();
-    open.order(Order::Export(form, answer))?;
-    let closed = |_| RunError::Conflict("the conversation was closed; open it again".to_owned());
-    let text = written.await.map_err(closed)?;
     let name = format!(
         "attachment; filename=\"chat-{}.{}\"",
         open.id,
         form.extension()
     );
+    let text = blocking(move || Ok(open.export(form))).await?;
     let headers = [
         (CONTENT_TYPE, "application/octet-stream".to_owned()),
         (CONTENT_DISPOSITION, name),

@@ -6,6 +6,8 @@ use std::time::Duration;
 use pybench_agent::{Format as _, PybenchFormat, ToolsFormat};
 use pybench_chat::agents;
 use pybench_chat::entry::{Entry, InputFile};
+use pybench_chat::export::SaveAs;
+use pybench_chat::settings::Settings;
 use pybench_interpreter::Tier;
 use pybench_llm::Reply;
 use pybench_run::{FormatChoice, RunError};
@@ -15,11 +17,11 @@ use pybench_types::id::Digest;
 use pybench_types::observation::Observation;
 use pybench_types::trajectory::{CellRun, Usage};
 
-use super::chats::{ChatPlace, Chats, MAX_CHATS, check_sandbox, choose_format};
-use super::endpoints;
+use super::chats::{ChatPlace, Chats, MAX_CHATS, choose_format};
 use super::open_chat::Order;
 use super::topic::Topic;
-use super::view::{ChatEndpoint, ChatItemKind, ChatRequest, items};
+use super::view::{ChatItemKind, ChatRequest, items};
+use crate::model_choice::{ModelChoice, ModelEndpoint, ModelPlace};
 use crate::shared_models::SharedModels;
 
 const LONG: Duration = Duration::from_secs(600);
@@ -31,6 +33,7 @@ fn begin(agent: &str) -> ChatRequest {
         about: None,
         format: None,
         endpoint: None,
+        file: None,
     }
 }
 
@@ -40,7 +43,7 @@ fn chats(folder: &tempfile::TempDir, endpoint: &Endpoint, lease: Duration) -> Ar
 }
 
 fn chats_at(place: ChatPlace, lease: Duration) -> Arc<Chats> {
-    let models = Arc::new(SharedModels::new(place.root.clone()));
+    let models = Arc::new(SharedModels::new(place.models.root.clone()));
     Arc::new(Chats::with_lease(place, models, lease))
 }
 
@@ -52,14 +55,23 @@ fn place(folder: &tempfile::TempDir, endpoint: &Endpoint) -> ChatPlace {
         endpoint.base_url()
     );
     std::fs::write(&recipe, text).unwrap();
-    ChatPlace {
+    let models = ModelPlace {
         root: folder.path().to_owned(),
-        history: folder.path().join("chat"),
-        profile: None,
         recipe,
         runs_dir: folder.path().join("runs"),
-        endpoints: true,
+        history: folder.path().join("chat"),
+        may_name: true,
+    };
+    ChatPlace {
+        models,
+        profile: None,
     }
+}
+
+/// The same place, where other people may use the pages.
+fn hosted(mut place: ChatPlace) -> ChatPlace {
+    place.models.may_name = false;
+    place
 }
 
 #[test]
@@ -187,6 +199,12 @@ async fn one_order_is_in_work_and_can_be_stopped() {
     while !open.view(0, 0).reply.contains("tick") {
         open.changed(open.view(0, 0).version, LONG).await;
     }
+    // What was saved can be exported meanwhile.
+    for form in [SaveAs::Notebook, SaveAs::Json, SaveAs::Html] {
+        let text = open.export(form);
+        assert!(text.contains("Are you there?"), "{text}");
+    }
+    assert!(open.view(0, 0).working);
     open.stop();
     let view = idle().await;
     assert_eq!(view.items.last().unwrap().kind, ChatItemKind::Stopped);
@@ -257,7 +275,8 @@ fn tasks_of_runs_need_a_sandbox() {
     let check = |tier: &str| {
         let settings = serde_json::json!({
             "label": "m", "agent": {"kind": "human"}, "interpreter": {"tier": tier}});
-        check_sandbox(&serde_json::from_value(settings).unwrap())
+        let settings: Settings = serde_json::from_value(settings).unwrap();
+        settings.check_for_task()
     };
     assert!(check("jail").is_ok());
     let error = check("unsandboxed").unwrap_err().to_string();
@@ -293,6 +312,7 @@ async fn what_cannot_be_opened_is_explained() {
         about: None,
         format: None,
         endpoint: None,
+        file: None,
     };
     let missing = ChatRequest {
         conversation: Some("0123456789ab".to_owned()),
@@ -338,7 +358,7 @@ async fn a_person_names_an_endpoint() {
     let folder = tempfile::tempdir().unwrap();
     let answer = Answer::Content(ToolsFormat.write_answer("Yes."));
     let endpoint = Endpoint::always(answer).await;
-    let named = ChatEndpoint {
+    let named = ModelEndpoint {
         address: endpoint.base_url(),
         model: "other".to_owned(),
         key_env: None,
@@ -361,7 +381,7 @@ async fn a_person_names_an_endpoint() {
     assert_eq!((&*view.agent, &*view.format), ("other", "tools"));
     assert_eq!(chats.list().unwrap().endpoints, Some(vec![named.clone()]));
     // What cannot be used is not remembered.
-    let wrong = ChatEndpoint {
+    let wrong = ModelEndpoint {
         key_env: Some("PYBENCH_TEST_VARIABLE_THAT_IS_NOT_SET".to_owned()),
         ..named.clone()
     };
@@ -379,11 +399,7 @@ async fn a_person_names_an_endpoint() {
     }
     assert_eq!(chats.list().unwrap().endpoints, Some(vec![named]));
     // Where other people may use the studio, nobody names one.
-    let shared = ChatPlace {
-        endpoints: false,
-        ..place(&folder, &endpoint)
-    };
-    let shared = chats_at(shared, LONG);
+    let shared = chats_at(hosted(place(&folder, &endpoint)), LONG);
     assert_eq!(shared.list().unwrap().endpoints, None);
     let error = shared.open(&request, None).await.err().unwrap();
     assert!(error.to_string().contains("--host"), "{error}");
@@ -398,10 +414,7 @@ async fn a_saved_conversation_sends_keys_only_where_a_new_one_may() {
         profile: Some(folder.path().join("profile.toml")),
         ..own.clone()
     };
-    let hosted = ChatPlace {
-        endpoints: false,
-        ..own.clone()
-    };
+    let hosted = hosted(own.clone());
     let [own, shared, hosted] = [own, shared, hosted].map(|place| chats_at(place, LONG));
     let check = |chats: &Chats, address: &str, key: Option<&str>| {
         chats.check_saved(&agents::of_endpoint("m", address, key))
@@ -424,12 +437,13 @@ async fn a_saved_conversation_sends_keys_only_where_a_new_one_may() {
     // In a shared history, somebody else may have named both.
     let error = why(check(&shared, "https://h/v1", key));
     assert!(error.contains("PATH to https://h/v1"), "{error}");
-    let named = ChatEndpoint {
+    let named = ModelEndpoint {
         address: "https://h/v1".to_owned(),
         model: "other".to_owned(),
         key_env: key.map(str::to_owned),
     };
-    endpoints::remember(&folder.path().join("chat"), &named).unwrap();
+    let models = place(&folder, &endpoint).models;
+    models.remember(ModelChoice::Endpoint(&named)).await;
     check(&shared, "https://h/v1", key).unwrap();
     assert!(check(&shared, "https://i/v1", key).is_err());
     // Its cells run again when it goes on.

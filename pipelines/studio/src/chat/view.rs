@@ -2,12 +2,13 @@
 
 use pybench_agent::Format;
 use pybench_chat::entry::Entry;
-use pybench_run::FormatChoice;
+use pybench_run::{FormatChoice, RunError};
 use pybench_types::trajectory::{Turn, Usage, Verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::file_types::Preview;
+use crate::model_choice::{ModelChoice, ModelEndpoint};
 use crate::view::{CellView, TurnView};
 
 /// What the page of all conversations shows.
@@ -19,20 +20,8 @@ pub(crate) struct ChatList {
     pub(crate) problem: String,
     /// The conversations, the last one first.
     pub(crate) conversations: Vec<SavedChat>,
-    /// The endpoints that people named, the last one first; null if none can be named.
-    pub(crate) endpoints: Option<Vec<ChatEndpoint>>,
-}
-
-/// An OpenAI-compatible endpoint that a person names, and a model there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ChatEndpoint {
-    /// Its base URL.
-    pub(crate) address: String,
-    pub(crate) model: String,
-    /// The variable in the environment of the server that has the API key.
-    #[serde(default)]
-    pub(crate) key_env: Option<String>,
+    /// The endpoints that people named, the last one first; null if neither endpoints nor files can be named.
+    pub(crate) endpoints: Option<Vec<ModelEndpoint>>,
 }
 
 /// A conversation that was saved.
@@ -45,7 +34,7 @@ pub(crate) struct SavedChat {
     pub(crate) changed: u64,
 }
 
-/// A request to open a conversation: a new one with an agent or at an endpoint, or one that was saved.
+/// A request to open a conversation: a new one with an agent, at an endpoint or with a model in a file, or one that was saved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChatRequest {
@@ -63,7 +52,21 @@ pub(crate) struct ChatRequest {
     pub(crate) format: Option<FormatChoice>,
     /// With which model a new one is, instead of an agent.
     #[serde(default)]
-    pub(crate) endpoint: Option<ChatEndpoint>,
+    pub(crate) endpoint: Option<ModelEndpoint>,
+    /// A checkpoint or GGUF file with which a new one is instead, by its path in the project.
+    #[serde(default)]
+    pub(crate) file: Option<String>,
+}
+
+impl ChatRequest {
+    /// The model of a new conversation; `None` if a saved one is asked for.
+    ///
+    /// # Errors
+    /// As [`ModelChoice::of`].
+    pub(crate) fn model(&self) -> Result<Option<ModelChoice<'_>>, RunError> {
+        let (agent, file) = (self.agent.as_deref(), self.file.as_deref());
+        ModelChoice::of(agent, self.endpoint.as_ref(), file)
+    }
 }
 
 /// The task of a trajectory.

@@ -11,6 +11,8 @@ use pybench_types::trajectory::{Sampling, Usage};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::model_choice::{ModelChoice, ModelEndpoint};
+
 /// Tokens that an endpoint may count in addition to what was sent.
 const UNSEEN_TOKENS: u64 = 4_096;
 /// Maximum number of tokens of a continuation.
@@ -22,8 +24,15 @@ const MAX_TOKENS: u64 = 10_000_000;
 pub(crate) struct ContinueRequest {
     /// Number of turns that the sender has seen.
     pub(crate) after: usize,
-    /// Name of the agent.
-    pub(crate) agent: String,
+    /// Name of the agent that writes them.
+    #[serde(default)]
+    pub(crate) agent: Option<String>,
+    /// A model at an endpoint, instead of an agent.
+    #[serde(default)]
+    pub(crate) endpoint: Option<ModelEndpoint>,
+    /// A checkpoint or GGUF file instead, by its path in the project.
+    #[serde(default)]
+    pub(crate) file: Option<String>,
     /// Maximum number of turns, from 1.
     pub(crate) turns: u32,
     /// Maximum number of tokens of all calls together.
@@ -31,6 +40,21 @@ pub(crate) struct ContinueRequest {
     /// Maximum cost in US dollars; `None` for no limit beside that of the recipe.
     #[serde(default)]
     pub(crate) usd: Option<f64>,
+}
+
+impl ContinueRequest {
+    /// The model.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if the request names none, or several.
+    pub(crate) fn model(&self) -> Result<ModelChoice<'_>, RunError> {
+        let (agent, file) = (self.agent.as_deref(), self.file.as_deref());
+        let choice = ModelChoice::of(agent, self.endpoint.as_ref(), file)?;
+        choice.ok_or_else(|| {
+            let text = "the request names no model; name one of `agent`, `endpoint` and `file`";
+            RunError::BadInput(text.to_owned())
+        })
+    }
 }
 
 /// A continuation as the page shows it.
@@ -300,8 +324,8 @@ fn check_limits(request: &ContinueRequest, has_price: bool) -> Result<BudgetCap,
             return refused(format!("`usd` is {usd}; give an amount in US dollars"));
         }
         Some(_) if !has_price => {
-            let text = "the price of the model is unknown, so the limit `usd` cannot be kept; limit `tokens`, or give the \
-                        agent a `price`";
+            let text = "the price of the model is unknown, so the limit `usd` cannot be kept; limit `tokens`, or choose an \
+                        agent of a recipe with a `price`";
             return refused(text.to_owned());
         }
         // The cast saturates.
@@ -341,7 +365,9 @@ mod tests {
         let settings = serde_json::from_value(settings).unwrap();
         let request = ContinueRequest {
             after: 0,
-            agent: "mine".to_owned(),
+            agent: Some("mine".to_owned()),
+            endpoint: None,
+            file: None,
             turns: 1,
             tokens: 90,
             usd: None,

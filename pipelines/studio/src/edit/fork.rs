@@ -278,6 +278,7 @@ impl Fork {
             sampling: &plan.recorded.sampling,
             max_turns: MAX_TURNS,
             max_identical_turns: None,
+            code_within_tokens: None,
             feedback: None,
         };
         let log = branch.conversation.as_ref();

@@ -11,9 +11,10 @@ use super::continuation::{Continuation, ContinueRequest};
 use super::drafts::Drafts;
 use super::fork::Fork;
 use super::model_replies::ModelReplies;
-use super::models::{ModelPlace, Models};
+use super::models::Models;
 use super::plan::{ForkRequest, Plan};
 use crate::interpreters::Interpreters;
+use crate::model_choice::ModelPlace;
 use crate::record::Record;
 use crate::shared_models::SharedModels;
 use crate::sources::Opened;
@@ -22,6 +23,17 @@ use crate::sources::Opened;
 pub(crate) const MAX_FORKS: usize = 4;
 /// An edit is closed after this time without a request for it. Browsers call the timers of hidden pages once a minute.
 const LEASE: Duration = Duration::from_secs(180);
+
+/// Where the models of edits are, and where their replies and unsaved turns are kept.
+#[derive(Clone, Debug)]
+pub(crate) struct EditPlace {
+    /// Its runs may have made the row of a dataset.
+    pub(crate) models: ModelPlace,
+    /// Folder of the replies.
+    pub(crate) replies: PathBuf,
+    /// Folder of the turns that are not saved.
+    pub(crate) drafts: PathBuf,
+}
 
 /// All edits that are open.
 pub(crate) struct Forks {
@@ -36,22 +48,18 @@ pub(crate) struct Forks {
 }
 
 impl Forks {
-    pub(crate) fn new(place: ModelPlace, models: Arc<SharedModels>) -> Self {
+    pub(crate) fn new(place: EditPlace, models: Arc<SharedModels>) -> Self {
         Self::with_lease(place, models, LEASE)
     }
 
-    pub(crate) fn with_lease(
-        place: ModelPlace,
-        models: Arc<SharedModels>,
-        lease: Duration,
-    ) -> Self {
+    pub(crate) fn with_lease(place: EditPlace, models: Arc<SharedModels>, lease: Duration) -> Self {
         Self {
             open: Mutex::default(),
             interpreters: Interpreters::default(),
-            replies: Arc::new(ModelReplies::new(place.replies.clone())),
-            drafts: Drafts::new(place.drafts.clone()),
-            runs_dir: place.runs_dir.clone(),
-            models: Models::new(place, models),
+            replies: Arc::new(ModelReplies::new(place.replies)),
+            drafts: Drafts::new(place.drafts),
+            runs_dir: place.models.runs_dir.clone(),
+            models: Models::new(place.models, models),
             lease,
         }
     }
@@ -69,9 +77,11 @@ impl Forks {
         fork: &Fork,
         request: &ContinueRequest,
     ) -> Result<(), RunError> {
-        let (settings, model) = self.models.open(&request.agent, fork.format()).await?;
+        let (settings, model) = self.models.open(request, fork.format()).await?;
         let continuation = Continuation::new(&settings, model, request)?;
-        fork.continue_by(request.after, continuation)
+        fork.continue_by(request.after, continuation)?;
+        self.models.remember(request.model()?).await;
+        Ok(())
     }
 
     /// Reads what is edited.

@@ -1,10 +1,8 @@
 //! The models that can continue an edit: those that conversations can begin with.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use pybench_agent::{Format, format};
-use pybench_chat::agents;
 use pybench_chat::settings::Settings;
 use pybench_eval::run::AgentChoice;
 use pybench_llm::ChatModel;
@@ -13,35 +11,27 @@ use pybench_types::text::line;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::continuation::ContinueRequest;
+use crate::handlers::off_thread;
+use crate::model_choice::{Agents, ModelChoice, ModelEndpoint, ModelPlace};
 use crate::shared_models::SharedModels;
 
-/// Where models are found, and where their replies and unsaved turns are kept.
-#[derive(Clone, Debug)]
-pub(crate) struct ModelPlace {
-    /// The project.
-    pub(crate) root: PathBuf,
-    /// Recipe of the agents: a file, or a name.
-    pub(crate) recipe: PathBuf,
-    pub(crate) runs_dir: PathBuf,
-    /// Folder of the replies.
-    pub(crate) replies: PathBuf,
-    /// Folder of the turns that are not saved.
-    pub(crate) drafts: PathBuf,
-}
-
 /// The models that can continue an edit.
+#[derive(Clone)]
 pub(crate) struct Models {
     place: ModelPlace,
     shared: Arc<SharedModels>,
 }
 
-/// The agents that can continue an edit.
+/// The models that can continue an edit.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct AgentList {
-    /// Their names.
+    /// Names of the agents.
     pub(crate) agents: Vec<String>,
     /// Why there are no agents, or fewer than expected.
     pub(crate) problem: String,
+    /// The endpoints that people named, the last one first; null if neither endpoints nor files can be named.
+    pub(crate) endpoints: Option<Vec<ModelEndpoint>>,
 }
 
 impl Models {
@@ -49,58 +39,54 @@ impl Models {
         Self { place, shared }
     }
 
-    /// The agents that can continue an edit.
+    /// The models that can continue an edit.
     pub(crate) fn list(&self) -> AgentList {
-        let (known, problem) = self.known();
+        let (agents, (endpoints, unread)) = (self.agents(), self.place.endpoints());
         AgentList {
-            agents: known.into_iter().map(|one| one.label).collect(),
-            problem,
+            agents: agents.names(),
+            problem: [agents.problem, unread].join(" ").trim().to_owned(),
+            endpoints,
         }
     }
 
-    /// Models of the recipe and the newest checkpoint. Agents with a system prompt of their own cannot continue a conversation
-    /// that began with another one.
-    fn known(&self) -> (Vec<Settings>, String) {
-        let place = &self.place;
-        let (of_recipe, problem) = match agents::models_of_recipe(&place.recipe, &place.root) {
-            Ok(of_recipe) => (of_recipe, None),
-            Err(error) => (Vec::new(), Some(error.to_string())),
-        };
-        let (left_out, mut known): (Vec<_>, Vec<_>) = of_recipe
+    /// The agents that conversations can begin with, without those that have a system prompt of their own: they cannot
+    /// continue a conversation that began with another one.
+    fn agents(&self) -> Agents {
+        let Agents { known, problem } = self.place.agents();
+        let (left_out, known): (Vec<_>, Vec<_>) = known
             .into_iter()
             .partition(|one| matches!(one.agent, AgentChoice::Config { .. }));
-        let problem = problem.unwrap_or_else(|| why_left_out(&left_out));
-        known.extend(agents::newest(&place.runs_dir));
-        (known, problem)
+        let problem = [problem, why_left_out(&left_out)].join(" ");
+        Agents {
+            known,
+            problem: problem.trim().to_owned(),
+        }
     }
 
-    /// The model of an agent, which reads and writes messages in this format, and its settings.
+    /// The model that a request names, which reads and writes messages in this format, and its settings.
     ///
     /// # Errors
-    /// [`RunError::BadInput`] if there is no such agent; as [`SharedModels::open`].
+    /// As [`ContinueRequest::model`], [`ModelPlace::settings`] and [`SharedModels::open`].
     pub(crate) async fn open(
         &self,
-        agent: &str,
-        wanted: &dyn Format,
+        request: &ContinueRequest,
+        wanted: &'static dyn Format,
     ) -> Result<(Settings, Arc<dyn ChatModel>), RunError> {
-        let mut settings = self.settings(agent)?;
-        settings.rollout.format = choice_of(wanted)?;
+        let (models, asked) = (self.clone(), request.clone());
+        let settings = off_thread(move || models.settings(asked.model()?, wanted)).await?;
         let model = self.shared.open(&settings).await?.model;
         Ok((settings, model))
     }
 
-    fn settings(&self, agent: &str) -> Result<Settings, RunError> {
-        let (known, problem) = self.known();
-        let names: Vec<String> = known.iter().map(|one| one.label.clone()).collect();
-        let found = known.into_iter().find(|one| one.label == agent);
-        found.ok_or_else(|| {
-            let text = format!(
-                "there is no agent `{}` that can continue an edit (agents: {}) {problem}",
-                line(agent),
-                names.join(", ")
-            );
-            RunError::BadInput(text.trim_end().to_owned())
-        })
+    fn settings(&self, choice: ModelChoice<'_>, wanted: &dyn Format) -> Result<Settings, RunError> {
+        let mut settings = self.place.settings(choice, self.agents())?;
+        settings.rollout.format = choice_of(wanted)?;
+        Ok(settings)
+    }
+
+    /// Remembers the endpoint of a choice that is used, if it is one.
+    pub(crate) async fn remember(&self, choice: ModelChoice<'_>) {
+        self.place.remember(choice).await;
     }
 }
 
@@ -144,8 +130,8 @@ mod tests {
                 root: folder.path().to_owned(),
                 recipe: path,
                 runs_dir: folder.path().join("none"),
-                replies: folder.path().join("replies"),
-                drafts: folder.path().join("drafts"),
+                history: folder.path().join("chat"),
+                may_name: true,
             };
             let shared = Arc::new(SharedModels::new(place.root.clone()));
             Models::new(place, shared)
@@ -161,8 +147,10 @@ mod tests {
             "{}",
             list.problem
         );
-        let error = known.settings("b\n").unwrap_err().to_string();
-        assert!(error.contains("(agents: a)"), "{error}");
+        let choice = ModelChoice::Agent("b\n");
+        let error = known.place.settings(choice, known.agents()).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("(agents: a) Not offered: b."), "{error}");
         let all = models("name = 't'\n\n[agents.a]\nkind = 'gguf'\nmodel = 'm.gguf'\n").list();
         assert_eq!((all.agents.len(), &*all.problem), (1, ""));
         let list = models("name = 't'\nagents = 3\n").list();

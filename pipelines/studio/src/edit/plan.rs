@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use pybench_agent::{Format, format_named};
 use pybench_attempts::input_files;
+use pybench_chat::sandbox::ForeignCells;
 use pybench_eval::run::EvalRecipe;
 use pybench_grade::{TrajectoryChecker, checker_in};
-use pybench_interpreter::{Interpreter, InterpreterChoice, SessionSpec, Tier};
+use pybench_interpreter::{Interpreter, InterpreterChoice, SessionSpec};
 use pybench_run::{ContentStore, Filter, Recipe, RunError};
 use pybench_types::human_edit::Lineage;
 use pybench_types::task::Task;
@@ -199,28 +200,12 @@ fn rules(folder: &Path, is_evaluation: bool) -> Result<(InterpreterChoice, Vec<F
             (recipe.interpreter, recipe.grade.filters)
         }
     };
-    check_sandbox(&path, &choice)?;
-    Ok((choice, filters(&own)))
-}
-
-fn check_sandbox(path: &Path, choice: &InterpreterChoice) -> Result<(), RunError> {
-    let refused = |key: &str, why: &str| {
-        Err(RunError::BadInput(format!(
-            "{}: `interpreter.{key}`: {why}, and the studio runs cells only in a sandbox without network and without \
-             folders of this machine, since a run may be hostile",
-            path.display()
-        )))
+    let of_run = ForeignCells {
+        origin: &path.display().to_string(),
+        advice: "edit trajectories of runs whose sandbox has neither `network` nor `wheelhouse`",
     };
-    match choice {
-        choice if choice.tier == Tier::Unsandboxed => refused("tier", "the run has no sandbox"),
-        choice if !choice.network.is_empty() => {
-            refused("network", "the cells of the run could connect to hosts")
-        }
-        choice if choice.wheelhouse.is_some() => {
-            refused("wheelhouse", "the cells of the run could read this folder")
-        }
-        _ => Ok(()),
-    }
+    of_run.check(&choice, &[])?;
+    Ok((choice, filters(&own)))
 }
 
 /// The filters of the recipe and the required ones. Duplicates are among accepted trajectories, and no judge is asked.
@@ -232,6 +217,8 @@ fn filters(own: &[Filter]) -> Vec<Filter> {
 
 #[cfg(test)]
 mod tests {
+    use pybench_interpreter::Tier;
+
     use super::*;
 
     #[test]

@@ -85,7 +85,9 @@ async fn begin(
         Ok((forks.plan(opened, record, &request)?, request))
     })
     .await?;
-    let fork = studio.forks.begin(name, plan, request)?;
+    let forks = studio.forks;
+    // The turns that were not saved are read and written.
+    let fork = blocking(move || Ok(forks.begin(name, plan, request)?)).await?;
     let fork = fork.ok_or_else(|| {
         let text = format!(
             "{MAX_FORKS} edits are open, as many as can be; leave one of their pages and try again"

@@ -66,30 +66,43 @@ fn of_source(record: Record, opened: &Opened) -> Result<Subject, RunError> {
             trajectory,
             task: Some(task),
             verdict,
-        } => Ok(Subject {
-            recorded: *trajectory,
-            task: *task,
-            is_rejected: verdict.is_some_and(|verdict| !verdict.accepted),
-            folder,
-            store,
-            saved_in: SavePlace::Source,
-        }),
+        } => {
+            fetch_inputs(opened, &task)?;
+            Ok(Subject {
+                recorded: *trajectory,
+                task: *task,
+                is_rejected: verdict.is_some_and(|verdict| !verdict.accepted),
+                folder,
+                store,
+                saved_in: SavePlace::Source,
+            })
+        }
         Record::Evaluation {
             attempt,
             trajectory: Some(trajectory),
             ..
-        } => Ok(Subject {
-            task: library_task(&folder, &trajectory.task)?,
-            recorded: *trajectory,
-            is_rejected: attempt.scores.strict == Some(false),
-            folder,
-            store,
-            saved_in: SavePlace::Nowhere,
-        }),
+        } => {
+            let task = library_task(&folder, &trajectory.task)?;
+            fetch_inputs(opened, &task)?;
+            Ok(Subject {
+                recorded: *trajectory,
+                task,
+                is_rejected: attempt.scores.strict == Some(false),
+                folder,
+                store,
+                saved_in: SavePlace::Nowhere,
+            })
+        }
         _ => Err(RunError::Internal(
             "a trajectory without a task was taken for an editable one".to_owned(),
         )),
     }
+}
+
+/// Fetches what the session and the checks of a task need, if the source is in a bucket.
+fn fetch_inputs(opened: &Opened, task: &Task) -> Result<(), RunError> {
+    let files = task.files.iter().chain(&task.held_out);
+    opened.fetch_all(files.map(|file| &file.id))
 }
 
 /// The trajectory with this id in the run that made it: one of those above the dataset, or one of the project.
@@ -149,8 +162,12 @@ fn task_of_run(folder: &Path, id: &Digest) -> Result<Option<Task>, RunError> {
     Ok(None)
 }
 
-/// A task of the library of an evaluation, which is in the run that the recipe names. That run is beside the evaluation.
+/// A task of the library of an evaluation. An evaluation that has ended has its tasks; before, they are in the run that the recipe
+/// names, which is beside the evaluation.
 fn library_task(evaluation: &Path, id: &Digest) -> Result<Task, RunError> {
+    if let Some(task) = task_of_run(evaluation, id)? {
+        return Ok(task);
+    }
     let recipe = EvalRecipe::load(&evaluation.join("recipe.toml"))?;
     let name = recipe.library.as_deref().and_then(Path::file_name);
     let runs_dir = evaluation.parent().unwrap_or(Path::new("."));
@@ -163,8 +180,8 @@ fn library_task(evaluation: &Path, id: &Digest) -> Result<Task, RunError> {
     };
     found.ok_or_else(|| {
         RunError::BadInput(format!(
-            "the run that has this task (`library` of the recipe) is not in {}, so its checks are not known; copy that run \
-             there",
+            "neither the evaluation, which has its tasks when it has ended, nor the run that its recipe names (`library`), in {}, \
+             has this task, so its checks are not known; continue the evaluation, or copy that run there",
             runs_dir.display()
         ))
     })

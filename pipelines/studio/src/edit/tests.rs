@@ -23,11 +23,11 @@ use pybench_types::task::Task;
 use pybench_types::trajectory::{End, Finding, Outcome, Sampling, Trajectory, Turn, Usage};
 
 use super::fork::{Fork, Phase};
-use super::forks::Forks;
-use super::models::ModelPlace;
+use super::forks::{EditPlace, Forks};
 use super::plan::{ForkRequest, Plan};
 use super::subject::SavePlace;
 use super::written::WrittenTurn;
+use crate::model_choice::ModelPlace;
 use crate::saved_edits::SaveRequest;
 use crate::shared_models::SharedModels;
 use crate::sources::{Sources, What};
@@ -202,14 +202,19 @@ impl Bench {
         let output = serde_json::to_value(recorded()).unwrap();
         journal.complete("rollout", &item[0], &output).unwrap();
         let what = What::Runs(folder.path().join("runs"));
-        let place = ModelPlace {
+        let models = ModelPlace {
             root: folder.path().to_owned(),
             recipe: folder.path().join("agents.toml"),
             runs_dir: folder.path().join("no-runs"),
+            history: folder.path().join("chat"),
+            may_name: true,
+        };
+        let place = EditPlace {
+            models,
             replies: folder.path().join("replies"),
             drafts: folder.path().join("drafts"),
         };
-        let models = Arc::new(SharedModels::new(place.root.clone()));
+        let models = Arc::new(SharedModels::new(folder.path().to_owned()));
         Self {
             sources: Sources::new(what, folder.path().join("cache")),
             forks: Arc::new(Forks::with_lease(place, models, lease)),

@@ -23,14 +23,17 @@ fn runs(folder: &Path) -> Sources {
     Sources::new(What::Runs(folder.join("runs")), folder.join("cache"))
 }
 
-fn export(folder: &Path, trajectories: &[&str]) -> Result<String, RunError> {
-    let args = ExportArgs {
+fn args(folder: &Path, trajectories: &[&str]) -> ExportArgs {
+    ExportArgs {
         what: None,
         out: folder.join("site"),
         trajectories: trajectories.iter().map(|text| (*text).to_owned()).collect(),
         runs_dir: None,
-    };
-    run(&args, &runs(folder))
+    }
+}
+
+fn export(folder: &Path, trajectories: &[&str]) -> Result<String, RunError> {
+    run(&args(folder, trajectories), &runs(folder))
 }
 
 /// The files of a folder with their content.
@@ -92,6 +95,21 @@ fn the_same_data_give_the_same_bytes() {
     // An earlier export is replaced.
     assert_eq!(first, made());
     assert!(first.len() >= 8, "{:?}", first.keys());
+}
+
+#[test]
+fn exports_to_the_same_folder_may_end_at_the_same_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let (args, sources) = (args(folder.path(), &[]), runs(folder.path()));
+    run(&args, &sources).unwrap();
+    std::thread::scope(|scope| {
+        let export = || run(&args, &sources).unwrap();
+        let exports = [(); 4].map(|()| scope.spawn(export));
+        for one in exports {
+            assert!(one.join().unwrap().contains("3 task pages"));
+        }
+    });
+    assert!(folder.path().join("site").join(CONTENTS).is_file());
 }
 
 #[test]

@@ -28,6 +28,16 @@ pub(crate) struct Page {
     pub(crate) indexing: Option<IndexProgress>,
     /// Why the page is of an earlier state of the source: the present one cannot be indexed. Empty otherwise.
     pub(crate) outdated: String,
+    pub(crate) state: ListState,
+}
+
+/// The version of a list.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct ListState {
+    /// Another one when the list has changed, or begins to be made again.
+    pub(crate) version: String,
+    /// How far the list of the changed source is, while this one is of an earlier state.
+    pub(crate) newer: Option<IndexProgress>,
 }
 
 impl Index {
@@ -73,6 +83,7 @@ impl Index {
                 edited: Vec::new(),
                 indexing,
                 outdated: String::new(),
+                state: ListState::default(),
             })
         })
     }

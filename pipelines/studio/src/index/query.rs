@@ -36,12 +36,12 @@ pub(crate) struct ListQuery {
     pub(crate) end: String,
     pub(crate) error: String,
     pub(crate) min_turns: u64,
-    pub(crate) max_turns: u64,
+    pub(crate) max_turns: Option<u64>,
     pub(crate) min_tokens: u64,
-    pub(crate) max_tokens: u64,
+    pub(crate) max_tokens: Option<u64>,
     /// US dollars.
     pub(crate) min_usd: f64,
-    pub(crate) max_usd: f64,
+    pub(crate) max_usd: Option<f64>,
     /// Words that the texts contain, `"a phrase"`, or the start of a word with `*`.
     pub(crate) search: String,
     /// Searches only in texts of `user`, `assistant` or `tool`, which is the interpreter.
@@ -136,17 +136,21 @@ fn condition(query: &ListQuery) -> Result<(Vec<String>, Vec<SqlValue>), RunError
 /// The conditions on numbers. Unknown tokens and costs are in no range.
 fn ranges(query: &ListQuery) -> impl Iterator<Item = String> {
     // The cast saturates.
-    let micro = |usd: f64| (usd * 1e6) as u64;
+    let micro = |usd: f64| (usd * 1e6).round() as u64;
+    let least = |bound: u64| (bound > 0).then_some(bound);
+    let max_usd = query.max_usd.filter(|usd| !usd.is_nan());
     let bounds = [
-        ("turns >=", query.min_turns),
+        ("turns >=", least(query.min_turns)),
         ("turns <=", query.max_turns),
-        ("tokens >=", query.min_tokens),
+        ("tokens >=", least(query.min_tokens)),
         ("tokens BETWEEN 1 AND", query.max_tokens),
-        ("micro_usd >=", micro(query.min_usd)),
-        ("micro_usd <=", micro(query.max_usd)),
+        ("micro_usd >=", least(micro(query.min_usd))),
+        ("micro_usd <=", max_usd.map(micro)),
     ];
-    let given = bounds.into_iter().filter(|(_, bound)| *bound > 0);
-    given.map(|(compare, bound)| format!("{compare} {}", bound.min(i64::MAX as u64)))
+    let condition = |(compare, bound): (&str, Option<u64>)| {
+        bound.map(|bound| format!("{compare} {}", bound.min(i64::MAX as u64)))
+    };
+    bounds.into_iter().filter_map(condition)
 }
 
 /// The order of the rows, as what follows `ORDER BY`.
@@ -173,17 +177,19 @@ mod tests {
     fn ranges_are_of_turns_tokens_and_cost() {
         let query = ListQuery {
             min_turns: 2,
-            max_tokens: 9,
-            min_usd: 0.5,
-            max_usd: 1e300,
+            max_turns: Some(0),
+            max_tokens: Some(9),
+            min_usd: 1.001,
+            max_usd: Some(1e300),
             ..ListQuery::default()
         };
         let found: Vec<String> = ranges(&query).collect();
         let largest = format!("micro_usd <= {}", i64::MAX);
         let expected = [
             "turns >= 2",
+            "turns <= 0",
             "tokens BETWEEN 1 AND 9",
-            "micro_usd >= 500000",
+            "micro_usd >= 1001000",
             &*largest,
         ];
         assert_eq!(found, expected);

@@ -46,10 +46,12 @@ fn rows_are_filtered_and_sorted_by_page() {
     assert_eq!(of(|_| {}), [1, 2, 3, 4]);
     assert_eq!(of(|query| query.category = "chart".into()), [1, 2]);
     assert_eq!(of(|query| query.min_turns = 2), [0_u64; 0]);
-    assert_eq!(of(|query| query.max_turns = 1), [1, 2, 3, 4]);
+    assert_eq!(of(|query| query.max_turns = Some(1)), [1, 2, 3, 4]);
+    assert_eq!(of(|query| query.max_turns = Some(0)), [0_u64; 0]);
     // Tokens and costs of these rows are unknown.
-    assert_eq!(of(|query| query.max_tokens = 9), [0_u64; 0]);
-    assert_eq!(of(|query| query.max_usd = 9.0), [0_u64; 0]);
+    assert_eq!(of(|query| query.max_tokens = Some(9)), [0_u64; 0]);
+    assert_eq!(of(|query| query.max_usd = Some(9.0)), [0_u64; 0]);
+    assert_eq!(of(|query| query.max_usd = Some(f64::NAN)), [1, 2, 3, 4]);
     assert_eq!(of(|query| query.min_usd = f64::NAN), [1, 2, 3, 4]);
     let both = |query: &mut ListQuery| {
         let ids = || vec!["x".to_owned()];
@@ -141,7 +143,7 @@ fn rows_of_a_dataset_have_their_task_and_tokens() {
     let of = |change: fn(&mut ListQuery)| numbers(&index, change);
     assert_eq!(of(|query| query.task = "a".into()), [1, 3]);
     assert_eq!(of(|query| query.min_tokens = 57), [1]);
-    assert_eq!(of(|query| query.max_tokens = 57), [1]);
+    assert_eq!(of(|query| query.max_tokens = Some(57)), [1]);
     assert_eq!(of(|query| query.min_tokens = 58), [0_u64; 0]);
 }
 
@@ -184,6 +186,23 @@ fn long_trajectories_are_read_by_page() {
         (1, 1, 1)
     );
     assert_eq!(index.view(4, 1).unwrap(), None);
+    for (number, before, expected) in [
+        (1, 0, (1, page)),
+        (1, page + 3, (page + 4, page)),
+        (3, 2 * page, (2 * page + 1, 5)),
+        (2, 0, (1, 1)),
+    ] {
+        let turns = index.turns_after(number, before).unwrap().unwrap();
+        let (first, length) = expected;
+        assert_eq!(turns[0].text, format!("word{first}"));
+        assert_eq!(turns.len() as u64, length);
+    }
+    for (number, before) in [(1, count), (3, u64::MAX), (2, 1), (2, page)] {
+        let turns = index.turns_after(number, before).unwrap();
+        assert_eq!(turns, Some(Vec::new()), "{number} {before}");
+    }
+    assert_eq!(index.turns_after(4, 0).unwrap(), None);
+    assert_eq!(index.turns_after(4, page).unwrap(), None);
     assert_eq!(
         numbers(&index, |query| query.search = format!("word{count}")),
         [1, 3]

@@ -6,7 +6,7 @@ use rusqlite::OptionalExtension;
 use super::Index;
 use super::schema::{quoted, read_row};
 use crate::row::Row;
-use crate::view::{PAGE_TURNS, View};
+use crate::view::{PAGE_TURNS, TurnView, View};
 
 /// A trajectory whose turns are rows of their own.
 struct LongTrajectory {
@@ -54,20 +54,46 @@ impl Index {
         let mut view: View = serde_json::from_str(&long.head)?;
         let page = PAGE_TURNS as u64;
         let before = turn.clamp(1, long.count.max(1)).saturating_sub(1) / page * page;
+        view.turns = self.page_of(&long, before)?;
+        view.first_turn = before + 1;
+        Ok(Some(view))
+    }
+
+    /// The turns of a trajectory after its first `before`, at most [`PAGE_TURNS`]; `None` if there is no such number.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub(crate) fn turns_after(
+        &self,
+        number: u64,
+        before: u64,
+    ) -> Result<Option<Vec<TurnView>>, RunError> {
+        if let Some(long) = self.long(number)? {
+            return self.page_of(&long, before).map(Some);
+        }
+        // It has at most a page of turns.
+        if before >= PAGE_TURNS as u64 {
+            return Ok(self.row(number)?.map(|_| Vec::new()));
+        }
+        let view = self.view(number, 1)?;
+        Ok(view.map(|view| view.turns.into_iter().skip(before as usize).collect()))
+    }
+
+    /// The turns after the first `before`, at most [`PAGE_TURNS`].
+    fn page_of(&self, long: &LongTrajectory, before: u64) -> Result<Vec<TurnView>, RunError> {
+        if before >= long.count {
+            return Ok(Vec::new());
+        }
         let select = "SELECT json FROM turn WHERE id BETWEEN ?1 AND ?2 ORDER BY id";
-        let (from, to) = (
-            long.first + before,
-            long.first + (before + page).min(long.count) - 1,
-        );
+        let count = (long.count - before).min(PAGE_TURNS as u64);
+        let from = long.first + before;
         let turns: Vec<String> = self.read(|connection| {
             let mut statement = connection.prepare_cached(select)?;
-            let rows = statement.query_map((from, to), |row| row.get(0))?;
+            let rows = statement.query_map((from, from + count - 1), |row| row.get(0))?;
             rows.collect()
         })?;
         let turns = turns.iter().map(|json| serde_json::from_str(json));
-        view.turns = turns.collect::<Result<_, _>>()?;
-        view.first_turn = before + 1;
-        Ok(Some(view))
+        Ok(turns.collect::<Result<_, _>>()?)
     }
 
     /// The head of a trajectory whose turns are rows of their own; `None` for other trajectories.

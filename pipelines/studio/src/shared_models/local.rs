@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use pybench_chat::local_model::{LocalModel, LocalModelSpec};
 use pybench_run::RunError;
 use tokio::sync::OnceCell;
+use tokio::task::JoinError;
 
 /// Maximum number of models in memory.
 const MAX_MODELS: usize = 2;
@@ -14,11 +15,39 @@ const IDLE: Duration = Duration::from_secs(300);
 /// Number of checks for unused models in that time.
 const CHECKS: u32 = 10;
 
-/// Empty until the model is loaded. The task that loads it holds another reference to the cell.
-type ModelCell = Arc<OnceCell<Arc<dyn LocalModel>>>;
-
 /// A model that has to be unloaded, if there is one.
 type Evicted = Option<Arc<dyn LocalModel>>;
+
+/// A model and what makes room for it. The task that loads it holds another reference to the cell.
+#[derive(Default)]
+struct ModelCell {
+    /// Empty until the model is loaded.
+    model: OnceCell<Arc<dyn LocalModel>>,
+    /// Unloaded by the task that loads the model, regardless of which request started it.
+    evicted: Mutex<Evicted>,
+}
+
+impl ModelCell {
+    /// Loads the model, unless it is loaded.
+    async fn load(
+        &self,
+        load: impl Future<Output = Result<Arc<dyn LocalModel>, RunError>>,
+    ) -> Result<Arc<dyn LocalModel>, RunError> {
+        let load = async {
+            // Its memory is free before the next one needs it.
+            if let Some(evicted) = self.take_evicted() {
+                evicted.unload().await;
+            }
+            load.await
+        };
+        self.model.get_or_try_init(|| load).await.cloned()
+    }
+
+    fn take_evicted(&self) -> Evicted {
+        let mut evicted = self.evicted.lock().unwrap_or_else(PoisonError::into_inner);
+        evicted.take()
+    }
+}
 
 /// The models in the memory of this machine.
 pub(super) struct LocalModels {
@@ -29,7 +58,7 @@ pub(super) struct LocalModels {
 /// The place of a model in memory.
 struct Slot {
     spec: LocalModelSpec,
-    cell: ModelCell,
+    cell: Arc<ModelCell>,
     /// When it was last seen in use.
     used: Instant,
 }
@@ -49,49 +78,47 @@ impl LocalModels {
     }
 
     /// The model of this kind, which `load` loads if it is not in memory. If there is no room, one that nobody uses is
-    /// unloaded before.
+    /// unloaded before. Both go on when the caller does not wait for them: another one may wait for the same model, and must
+    /// not load it a second time or before there is room.
     ///
     /// # Errors
     /// [`RunError::Conflict`] if all models in memory are in use; those of `load`.
     pub(super) async fn get(
         self: &Arc<Self>,
         spec: &LocalModelSpec,
-        load: impl Future<Output = Result<Arc<dyn LocalModel>, RunError>>,
+        load: impl Future<Output = Result<Arc<dyn LocalModel>, RunError>> + Send + 'static,
     ) -> Result<Arc<dyn LocalModel>, RunError> {
-        let (cell, evicted) = self.reserve(spec)?;
-        let load = async {
-            // Its memory is free before the next one needs it.
-            if let Some(evicted) = evicted {
-                evicted.unload().await;
-            }
-            load.await
-        };
-        let model = cell.get_or_try_init(|| load).await?;
-        Ok(model.clone())
+        let cell = self.reserve(spec)?;
+        let loaded = tokio::spawn(async move { cell.load(load).await });
+        let failed = |error: JoinError| RunError::Internal(format!("no model was loaded: {error}"));
+        loaded.await.map_err(failed)?
     }
 
-    /// The cell of a model, and the model that makes room for it.
-    fn reserve(self: &Arc<Self>, spec: &LocalModelSpec) -> Result<(ModelCell, Evicted), RunError> {
+    /// The cell of a model.
+    fn reserve(self: &Arc<Self>, spec: &LocalModelSpec) -> Result<Arc<ModelCell>, RunError> {
         let mut slots = self.lock();
         if let Some(slot) = slots.iter_mut().find(|slot| slot.spec == *spec) {
             if slot.is_broken() {
                 // Conversations that are open keep the old one.
-                slot.cell = ModelCell::default();
+                slot.cell = Arc::default();
             }
             slot.used = Instant::now();
-            return Ok((slot.cell.clone(), None));
+            return Ok(slot.cell.clone());
         }
         let evicted = make_room(&mut slots)?;
         if slots.is_empty() {
             self.watch();
         }
-        let cell = ModelCell::default();
+        let cell = Arc::new(ModelCell {
+            model: OnceCell::new(),
+            evicted: Mutex::new(evicted),
+        });
         slots.push(Slot {
             spec: spec.clone(),
             cell: cell.clone(),
             used: Instant::now(),
         });
-        Ok((cell, evicted))
+        Ok(cell)
     }
 
     /// Unloads models that nobody uses, until none is left.
@@ -128,13 +155,14 @@ impl LocalModels {
 
 impl Slot {
     fn is_broken(&self) -> bool {
-        self.cell.get().is_some_and(|model| model.is_broken())
+        let model = self.cell.model.get();
+        model.is_some_and(|model| model.is_broken())
     }
 
     /// Whether somebody loads the model or uses it.
     fn is_used(&self) -> bool {
         let has_user = |model: &Arc<dyn LocalModel>| Arc::strong_count(model) > 1;
-        Arc::strong_count(&self.cell) > 1 || self.cell.get().is_some_and(has_user)
+        Arc::strong_count(&self.cell) > 1 || self.cell.model.get().is_some_and(has_user)
     }
 }
 
@@ -152,7 +180,7 @@ fn make_room(slots: &mut Vec<Slot>) -> Result<Evicted, RunError> {
         ))
     })?;
     let cell = Arc::into_inner(slots.remove(oldest).cell);
-    Ok(cell.and_then(OnceCell::into_inner))
+    Ok(cell.and_then(|cell| cell.model.into_inner()))
 }
 
 #[cfg(test)]
@@ -252,9 +280,10 @@ mod tests {
 
         /// The model of this file, for a conversation.
         async fn client(&self, file: &str) -> Result<Arc<dyn ChatModel>, RunError> {
-            let load = async {
-                assert!(self.count() < MAX_MODELS, "{file} has no room");
-                let model = Counted::new(&self.count, file == "broken");
+            let (count, is_broken) = (self.count.clone(), file == "broken");
+            let load = async move {
+                assert!(count.load(Ordering::SeqCst) < MAX_MODELS, "no room");
+                let model = Counted::new(&count, is_broken);
                 Ok(Arc::new(model) as Arc<dyn LocalModel>)
             };
             let model = self.models.get(&spec(file), load).await?;
@@ -306,6 +335,33 @@ mod tests {
         assert_eq!(bench.count(), 2);
         drop(broken);
         assert_eq!(bench.count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_canceled_request_does_not_load_a_model_twice() {
+        let bench = Bench::new(LONG);
+        let loads = Arc::new(AtomicUsize::new(0));
+        let get = async || {
+            let (count, loads) = (bench.count.clone(), loads.clone());
+            let load = async move {
+                loads.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                Ok(Arc::new(Counted::new(&count, false)) as Arc<dyn LocalModel>)
+            };
+            bench.models.get(&spec("a"), load).await
+        };
+        let begun = async {
+            while loads.load(Ordering::SeqCst) == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = begun => {}
+            _ = get() => panic!("it was loaded at once"),
+        }
+        get().await.unwrap();
+        assert_eq!((loads.load(Ordering::SeqCst), bench.count()), (1, 1));
     }
 
     #[tokio::test]

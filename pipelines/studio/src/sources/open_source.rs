@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Opened;
+use crate::index::IndexProgress;
 
 /// What is shown of a source, and what is shown next.
 pub(super) struct OpenSource {
@@ -23,6 +24,12 @@ impl OpenSource {
     /// What was indexed last.
     pub(super) fn newest(&self) -> &Arc<Opened> {
         self.next.as_ref().unwrap_or(&self.shown)
+    }
+
+    /// How far a newer index is; `None` if none is being made.
+    pub(super) fn newer(&self) -> Option<IndexProgress> {
+        let progress = self.next.as_ref()?.index.progress();
+        progress.filter(|progress| progress.problem.is_empty())
     }
 
     /// Whether an index of the source is being made. Once the next one is made, it is shown.

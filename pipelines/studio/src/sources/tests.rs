@@ -1,6 +1,8 @@
 use std::sync::mpsc::channel;
 use std::thread;
 
+use pybench_run::FolderStore;
+
 use super::*;
 
 /// Longer than anything here takes.
@@ -67,6 +69,25 @@ fn runs_are_found_by_exact_name_only() {
 }
 
 #[test]
+fn the_list_follows_the_state_of_a_run_whose_files_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("runs/r");
+    std::fs::create_dir_all(&run).unwrap();
+    let journal = Journal::open(&run.join("journal.sqlite")).unwrap();
+    journal.enqueue("rollout", ["a"]).unwrap();
+    let what = What::Runs(folder.path().join("runs"));
+    let sources = Sources::new(what, folder.path().join("cache"));
+    let state = || sources.list().remove(0).state;
+    assert_eq!(state(), "unfinished");
+    // A process takes the run, and has not written anything yet.
+    let process = File::create(run.join("lock")).unwrap();
+    process.lock().unwrap();
+    assert_eq!(state(), "running");
+    drop(process);
+    assert_eq!(state(), "unfinished");
+}
+
+#[test]
 fn files_of_a_dataset_are_checked() {
     let (folder, sources) = dataset(ROW);
     let files = folder.path().join("d/files");
@@ -83,6 +104,39 @@ fn files_of_a_dataset_are_checked() {
     std::fs::write(part.join(nested.as_str()), "nested").unwrap();
     assert_eq!(opened.file(&nested).unwrap(), b"nested");
     for (id, why) in [(&bad, "damaged"), (&Digest::of_bytes(b"none"), "not part")] {
+        let error = opened.file(id).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn files_of_a_run_in_a_bucket_are_fetched_when_they_are_opened() {
+    let [folder, bucket] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let run = folder.path().join("runs/r");
+    std::fs::create_dir_all(&run).unwrap();
+    crate::evaluation::tests::write(&run, &[("m", "1", Some(true))]);
+    let store = FolderStore::new(bucket.path());
+    let [good, page, damaged] =
+        ["good", "page", "damaged"].map(|text| Digest::of_bytes(text.as_bytes()));
+    let file = folder.path().join("file");
+    for (id, bytes) in [(&good, "good"), (&page, "page"), (&damaged, "other")] {
+        std::fs::write(&file, bytes).unwrap();
+        let key = format!("files/{}/{id}", &id.as_str()[..2]);
+        store.put(&key, &file).unwrap();
+    }
+    let what = What::Runs(folder.path().join("runs"));
+    let sources = Sources::new(what, folder.path().join("cache"));
+    let sources = sources.with_bucket(Some(Arc::new(store)));
+    let opened = sources.open("r").unwrap().unwrap();
+    assert!(opened.has(good.as_str()) && !opened.path(&good).exists());
+    assert_eq!(opened.file(&good).unwrap(), b"good");
+    assert!(opened.path(&good).exists());
+    opened.open_file(&page).unwrap();
+    opened.fetch_all([&page, &good]).unwrap();
+    for (id, why) in [
+        (&damaged, "is damaged"),
+        (&Digest::of_bytes(b"none"), "not part"),
+    ] {
         let error = opened.file(id).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
@@ -134,6 +188,7 @@ fn the_old_list_is_shown_until_the_new_one_is_complete() {
     assert!(open.is_growing() && Arc::ptr_eq(open.shown(), &old));
     new.index.wait().unwrap();
     assert!(!open.is_growing() && Arc::ptr_eq(open.shown(), &new));
+    assert_eq!(open.newer(), None);
     let whole = sources.open_whole("d").unwrap().unwrap();
     let page = whole.index.page(&Default::default()).unwrap();
     assert_eq!((page.total, page.indexing), (20_000, None));
@@ -185,6 +240,7 @@ fn a_complete_list_stays_when_the_files_cannot_be_indexed_any_more() {
         open.replace(broken.clone());
         assert!(broken.index.wait().is_err());
         assert!(!open.is_growing() && Arc::ptr_eq(open.shown(), &old));
+        assert_eq!(open.newer(), None);
         // It is not indexed again before the files change.
         assert!(open.newest().is_current(source, &state()));
         let page = page(&open);

@@ -12,6 +12,9 @@ type Query<R extends Route> = Routes[R]["query"] | URLSearchParams;
 /** The answer needs trajectories that are not indexed yet. */
 class NotIndexed extends Error {}
 
+/** There was no answer; the next request may have one. */
+export class NoAnswer extends Error {}
+
 /** Time until a page asks again for what is being indexed, ms. */
 export const INDEXING = 2000;
 
@@ -27,16 +30,24 @@ export async function whenIndexed<T>(question: () => Promise<T>, waits: (message
   }
 }
 
+const LOST = "The studio does not answer. Is `pybench studio` still running?";
+
+/** What is left of an answer whose connection may end. */
+const body = <T>(rest: Promise<T>): Promise<T> =>
+  rest.catch((error) => {
+    throw error instanceof SyntaxError ? error : new NoAnswer(LOST);
+  });
+
 /** Asks the server; throws its message if it refuses. */
 async function ask(path: string, init?: RequestInit): Promise<Response> {
   let response;
   try {
     response = await fetch(path, init);
   } catch {
-    throw new Error("The studio does not answer. Is `pybench studio` still running?");
+    throw new NoAnswer(LOST);
   }
   if (response.ok) return response;
-  const text = await response.text();
+  const text = await body(response.text());
   let message = text;
   try {
     message = JSON.parse(text).message ?? text;
@@ -64,10 +75,11 @@ const sending = (method: string, body: unknown): RequestInit => ({
 
 /** What a route answers. */
 async function call<R extends Route>(
-  route: R, parts: Parts<R>, { query, body }: { query?: Query<R>; body?: Routes[R]["body"] } = {},
+  route: R, parts: Parts<R>, { query, body: sent }: { query?: Query<R>; body?: Routes[R]["body"] } = {},
 ): Promise<Routes[R]["answer"]> {
   const method = route.split(" ")[0] ?? "GET";
-  return (await ask(at(route, parts, query), method === "GET" ? undefined : sending(method, body ?? {}))).json();
+  const response = await ask(at(route, parts, query), method === "GET" ? undefined : sending(method, sent ?? {}));
+  return body(response.json());
 }
 
 /** Asks for the end of a session, also while the page is left. */
@@ -84,6 +96,8 @@ export const results = () => call("GET /api/results", {});
 /** Where the server sends the learning curves whenever they have grown. */
 export const trainingEvents = at("GET /api/results/training/events", {});
 export const statistics = (name: string) => call("GET /api/data/{name}/statistics", { name });
+/** Where the server sends the version of the list whenever it changes. */
+export const changeEvents = (name: string) => at("GET /api/data/{name}/changes", { name });
 export const facets = (name: string) => call("GET /api/data/{name}/facets", { name });
 export const page = (name: string, query: URLSearchParams) => call("GET /api/data/{name}", { name }, { query });
 /** A trajectory; of a long one the page that has this turn. */

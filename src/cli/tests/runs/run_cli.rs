@@ -189,7 +189,7 @@ fn a_wrong_recipe_is_refused_with_its_place() {
     let output = fixture.synthesize(&["tiny.toml"]);
     assert_eq!(code(&output), Some(ExitCode::BadInput as i32));
     insta::assert_snapshot!(stderr(&output), @r#"
-    error: tiny.toml:3:7: unknown key `taks` in query; did you mean `tasks`? (known keys: `tasks`, `template_share`, `languages`, `categories`, `keywords`, `composed`, `renamed`, `messy`, `imprecise`, `difficulties`, `files`, `apart_from`, `task_sets`, `writer`)
+    error: tiny.toml:3:7: unknown key `taks` in query; did you mean `tasks`? (known keys: `tasks`, `template_share`, `languages`, `categories`, `keywords`, `composed`, `renamed`, `foreign_names`, `messy`, `imprecise`, `typos`, `difficulties`, `balance`, `files`, `apart_from`, `task_sets`, `writer`)
     tiny.toml:3:1: query: the key `tasks` is missing: Number of tasks to write.
     "#);
     assert!(
@@ -211,7 +211,7 @@ fn wrong_sets_names_and_runs_are_refused() {
         assert_eq!(code(output), Some(ExitCode::BadInput as i32));
     }
     insta::assert_snapshot!(shown.each_ref().map(stderr).concat(), @r#"
-    error: --set rollout.smaples: unknown key `smaples` in rollout; did you mean `samples`? (known keys: `samples`, `format`, `max_turns`, `max_identical_turns`, `repetition_detection`, `sampling`, `concurrency`, `attempts`, `unit_minutes`, `reuse`)
+    error: --set rollout.smaples: unknown key `smaples` in rollout; did you mean `samples`? (known keys: `samples`, `format`, `max_turns`, `max_identical_turns`, `repetition_detection`, `code_within_tokens`, `sampling`, `concurrency`, `attempts`, `unit_minutes`, `reuse`, `corrections`)
     error: --run "../escape": the name of a run has 1 to 64 letters, digits, `-` or `_`
     error: no recipe `tniy` (available: embedded, pyinstruct, quickstart); or give the path of a recipe file
     error: no run `nothing` in ./data/runs (available: none)

@@ -1,8 +1,15 @@
 //! The whole way through the real program: what it prints, and the command that it recommends.
 
 use std::process::Command;
+use std::sync::Arc;
 
-use pybench_types::task::Task;
+use pybench_agent::ScriptedSolver as _;
+use pybench_datasets::read;
+use pybench_library::{Expert, Library};
+use pybench_run::FormatChoice;
+use pybench_types::difficulty;
+use pybench_types::task::{Difficulty, Task};
+use pybench_types::trajectory::Role;
 
 use crate::support::fixture::{RunFixture, code, interpreter_is_here};
 
@@ -291,7 +298,7 @@ fn composed_tasks_are_solved_by_the_expert_and_their_faults_are_rejected() {
     if !interpreter_is_here() {
         return;
     }
-    let recipe = "name = 't'\nseed = 3\nteacher = { kind = 'expert', faults = 0.4 }\n\n\
+    let recipe = "name = 't'\nseed = 3\nteacher = { kind = 'expert', faults = 0.4, recoveries = 0.5 }\n\n\
         [[crawl.sources]]\nsource = 'local'\npath = 'files'\nlicense = 'CC0-1.0'\n\n\
         [query]\ntasks = 12\ncomposed = 1.0\nrenamed = 0.5\nimprecise = 0.5\n\n\
         [shard]\nheld_out_templates = 0\ntest_fraction = 0\n";
@@ -332,6 +339,56 @@ fn composed_tasks_are_solved_by_the_expert_and_their_faults_are_rejected() {
         }
     }
     assert!(faults > 0 && sound > 0, "{faults} faults, {sound} without");
+    check_mistakes(&fixture);
+}
+
+/// A row has one reply that is not trained if the expert errs in it, and none otherwise.
+fn check_mistakes(fixture: &RunFixture) {
+    let library = Arc::new(Library::embedded().unwrap());
+    let format = pybench_agent::format(FormatChoice::Pybench);
+    let expert = Expert::new(library, format).with_faults(0.4, 3);
+    let expert = expert.with_recoveries(0.5);
+    let tasks: Vec<Task> = fixture.lines("tasks.jsonl");
+    let (mut erring, mut others) = (0, 0);
+    for row in read::dataset(&fixture.folder().join("dataset")).unwrap() {
+        let row = row.unwrap().1;
+        let task = tasks.iter().find(|task| task.id == row.task_id).unwrap();
+        let replies = row.messages.iter().filter(|m| m.role == Role::Assistant);
+        let untrained = replies.enumerate().filter(|(_, reply)| !reply.trained);
+        let untrained: Vec<usize> = untrained.map(|(at, _)| at).collect();
+        let mistake = expert.mistake(task, row.sample);
+        assert_eq!(untrained, Vec::from_iter(mistake));
+        match mistake {
+            Some(_) => erring += 1,
+            None => others += 1,
+        }
+    }
+    assert!(
+        erring > 0 && others > 0,
+        "{erring} rows with a mistake, {others} without"
+    );
+}
+
+#[test]
+fn composed_tasks_have_the_difficulties_that_a_recipe_weighs() {
+    let recipe = "name = 't'\nseed = 3\nteacher = { kind = 'expert' }\n\n\
+        [[crawl.sources]]\nsource = 'local'\npath = 'files'\nlicense = 'CC0-1.0'\n\n\
+        [query]\ntasks = 6\ncomposed = 1.0\ncategories = ['chart']\n\
+        balance.difficulties = { easy = 2, medium = 1, hard = 0 }\n\n\
+        [shard]\nheld_out_templates = 0\ntest_fraction = 0\n";
+    let fixture = RunFixture::bare(recipe);
+    fixture.add("stock.csv", stock().as_bytes());
+    for command in ["crawl", "query"] {
+        let output = fixture.program(command, &[]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(code(&output), Some(0), "{text}");
+    }
+    let tasks: Vec<Task> = fixture.lines("tasks.jsonl");
+    let count = |wanted: Difficulty| {
+        let of = tasks.iter().map(difficulty::of_task);
+        of.filter(|found| *found == Some(wanted)).count()
+    };
+    assert_eq!(Difficulty::ALL.map(count), [4, 2, 0]);
 }
 
 #[test]
@@ -364,6 +421,9 @@ fn composing_from_the_command_line_prints_or_proves() {
         assert_eq!(status, Some(0), "{text}");
         assert!(text.contains("expert passes            3 of 3"), "{text}");
         assert!(text.contains("null agents that pass    0"), "{text}");
+        let (status, text) = compose(&["--count", "2", "--prove"]);
+        assert_eq!(status, Some(0), "{text}");
+        assert!(text.contains("expert passes            2 of 2"), "{text}");
     }
     let (status, text) = compose(&["--files", "/nowhere"]);
     assert_ne!(status, Some(0), "{text}");

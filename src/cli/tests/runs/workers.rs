@@ -163,9 +163,18 @@ pub(crate) fn schema_of(folder: &Path) -> String {
     pointer["schema"].as_str().unwrap().to_owned()
 }
 
-/// Checks that no request was made without a call of its own in the journal of a run that has ended, and returns the number of
-/// calls whose replies came after other processes had made them again. `sql` answers queries in which `SCHEMA` is that of the
-/// run.
+/// Trajectories with more repeated calls than repeated attempts, whatever ended those (a kill, a lost lease, an outage). An attempt
+/// asks for its next turn only after the step of the last one is recorded, and of the attempts that asked for a turn only one
+/// records it: so each of the others explains one repeated call.
+const TOO_MANY_CALLS: &str = "SELECT made.item, repeated, attempts FROM
+         (SELECT split_part(id, '/', 1) AS item, COUNT(*) - COUNT(DISTINCT regexp_replace(id, '/[0-9]+$', '')) AS repeated
+          FROM SCHEMA.call GROUP BY 1) AS made
+     LEFT JOIN SCHEMA.unit AS unit ON unit.stage = 'rollout' AND unit.item = made.item
+     WHERE attempts IS NULL OR repeated >= attempts";
+
+/// Checks that no request was made without a call of its own in the journal of a run that has ended, that a turn was asked again
+/// only after an attempt had ended without recording the reply, and returns the number of calls whose replies came after other
+/// processes had made them again. `sql` answers queries in which `SCHEMA` is that of the run.
 pub(crate) fn assert_each_request_is_journaled(
     sql: impl Fn(&str) -> String,
     server: &Endpoint,
@@ -193,7 +202,21 @@ pub(crate) fn assert_each_request_is_journaled(
     assert!(settled.iter().all(|count| *count >= 1), "{settled:?}");
     let open = "SELECT COUNT(*) FROM SCHEMA.call WHERE state NOT IN ('settled', 'uncertain')";
     assert_eq!(sql(open), "0");
+    assert_eq!(sql(TOO_MANY_CALLS), "", "trajectory|repeated|attempts");
     settled.iter().sum::<u64>() - settled.len() as u64
+}
+
+#[test]
+fn turns_that_one_attempt_pays_twice_are_found() {
+    if postgres::profile().is_none() {
+        return;
+    }
+    let sql = |query: &str| postgres::sql(&query.replace("SCHEMA", "calls_paid_twice"));
+    sql("CREATE schema SCHEMA; CREATE TABLE SCHEMA.call (id TEXT);
+         CREATE TABLE SCHEMA.unit (stage TEXT, item TEXT, attempts BIGINT);
+         INSERT INTO SCHEMA.unit VALUES ('rollout', 'a', 2), ('grade', 'a', 1), ('rollout', 'b', 2);
+         INSERT INTO SCHEMA.call VALUES ('a/0/0'), ('a/1/0'), ('a/1/1'), ('b/0/0'), ('b/0/1'), ('b/1/0'), ('b/1/1')");
+    assert_eq!(sql(TOO_MANY_CALLS), "b|2|2");
 }
 
 /// Checks that a run whose processes have ended left no worker, no offer, no call in flight and no lease.
@@ -236,6 +259,36 @@ async fn workers_that_come_and_go_give_the_same_bytes() {
     });
     assert!(is_drained, "the run was over before a worker was busy");
     run.end();
+}
+
+/// It is told in the first turn of a trajectory, which has a step then and goes on in the next command. Two runs, which take
+/// long.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_coordinator_drains_and_continues() {
+    let settings = tempfile::tempdir().unwrap();
+    let Some(profile) = profile(settings.path()).filter(|_| interpreter_is_here()) else {
+        return;
+    };
+    let tasks = Arc::new(OnceLock::new());
+    let server = expert_endpoint(tasks.clone(), Duration::from_secs(2)).await;
+    let text = recipe(&openai(&server.base_url(), FREE), "");
+    let local = local_run(&server, &tasks, &text).await;
+
+    let shared = RunFixture::bare(&text);
+    let mut coordinating = coordinator(&shared, &profile).spawn().unwrap();
+    while server.calls().is_empty() {
+        assert!(coordinating.try_wait().unwrap().is_none(), "nothing begins");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    signal(&coordinating, Signal::TERM);
+    let status = coordinating.wait().unwrap();
+    assert_eq!(status.code(), Some(ExitCode::Interrupted as i32));
+    assert!(count(&shared, "event") > 0, "the trajectory has ended");
+    assert_nothing_is_left(&shared);
+    server.answer_after(Duration::ZERO);
+    let status = coordinator(&shared, &profile).status().unwrap();
+    assert!(status.success(), "{status}");
+    assert_same(&shared, &server, &local);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -506,6 +559,9 @@ fn is_read_from_its_bucket(store: &ObjectServer, expected: &BTreeMap<PathBuf, Ve
     assert!(by_address.contains("12"), "{by_address}");
     assert_eq!(read(&["status", "t", "--runs-dir", &runs]), by_address);
     assert!(!read(&["show", &url]).is_empty());
+    let books = nowhere.path().join("books");
+    read(&["show", &url, "--notebook", books.to_str().unwrap()]);
+    assert!(in_bucket::inputs_of_notebooks(&books) > 0, "no input file");
     let folder = PathBuf::from(read(&["run", "fetch", &url]).trim());
     assert!(folder.ends_with("t"), "{}", folder.display());
     assert!(dataset_of(&folder) == *expected, "another dataset");

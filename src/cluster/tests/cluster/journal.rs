@@ -61,6 +61,7 @@ conformance![
     batches_survive_a_restart_and_queued_calls_do_not,
     a_worker_that_lost_its_lease_is_refused,
     an_output_of_a_lost_attempt_is_refused,
+    a_call_of_a_lost_attempt_is_refused,
     a_late_reply_is_charged_and_kept,
     workers_together_never_exceed_the_budget,
     only_one_worker_wins,
@@ -73,6 +74,7 @@ conformance![
     a_postponed_unit_keeps_its_failures_and_waits,
     an_offered_unit_is_leased_by_name,
     a_unit_in_work_is_offered_until_its_lease_ends,
+    a_unit_whose_lease_or_wait_has_ended_comes_first,
     units_in_work_are_counted_by_the_clock_of_the_journal,
 ];
 
@@ -501,6 +503,26 @@ fn an_output_of_a_lost_attempt_is_refused(place: &dyn Place) {
     assert_eq!(first.outputs::<String>("s").unwrap(), ["second"]);
 }
 
+fn a_call_of_a_lost_attempt_is_refused(place: &dyn Place) {
+    let (first, second) = (place.open(), place.join());
+    first.enqueue("s", ["t"]).unwrap();
+    assert!(first.lease("s", "t", 100, 10).unwrap());
+    assert!(second.lease("s", "t", 110, 10).unwrap());
+    let refused = [
+        first.reserve("t/0/0", TEN, cap(100)),
+        queue(&first, "t/0/0", "line"),
+    ];
+    for error in refused.map(Result::unwrap_err) {
+        let lost = matches!(error, ReserveError::Run(RunError::LeaseLost(_)));
+        assert!(lost, "{error}");
+    }
+    assert_eq!(first.spent().unwrap().calls, 0);
+    // A call of no unit has no lease to lose.
+    first.reserve("u/0/0", TEN, cap(100)).unwrap();
+    second.reserve("t/0/0", TEN, cap(100)).unwrap();
+    assert_eq!(first.spent().unwrap().calls, 2);
+}
+
 fn a_late_reply_is_charged_and_kept(place: &dyn Place) {
     let (first, second) = (place.open(), place.join());
     first.enqueue("s", ["t"]).unwrap();
@@ -706,11 +728,13 @@ fn offered_units_are_leased_once_and_in_order(place: &dyn Place) {
     journal.complete("s", "b", &json!(1)).unwrap();
     let failure = Failure::new(FailureKind::Item, "no");
     journal.fail("s", "a", &failure, true).unwrap();
-    let counts = journal.sweep_offers("1").unwrap();
-    assert_eq!((counts.done, counts.failed, counts.open), (1, 1, 0));
+    let counted = |round: &str| {
+        let counts = journal.sweep_offers(round).unwrap();
+        (counts.done, counts.failed, counts.open, counts.free)
+    };
+    assert_eq!(counted("1"), (1, 1, 0, 0));
     journal.offer("1", "s", &items(&["c"])).unwrap();
-    let counts = journal.sweep_offers("1").unwrap();
-    assert_eq!((counts.done, counts.failed, counts.open), (0, 0, 1));
+    assert_eq!(counted("1"), (0, 0, 1, 1));
     journal.withdraw("1", "s", "c").unwrap();
     assert_eq!(lease("1"), None);
     journal.offer("1", "s", &items(&["c"])).unwrap();
@@ -721,6 +745,7 @@ fn offered_units_are_leased_once_and_in_order(place: &dyn Place) {
     journal.offer("2", "s", &items(&["c"])).unwrap();
     assert_eq!(lease("1"), None);
     assert_eq!(lease("2").unwrap().item, "c");
+    assert_eq!(counted("2"), (0, 0, 1, 0), "a unit in work is not free");
 }
 
 fn an_attempt_that_is_lost_is_counted(place: &dyn Place) {
@@ -840,4 +865,36 @@ fn a_unit_in_work_is_offered_until_its_lease_ends(place: &dyn Place) {
     }
     assert_eq!(taken(499_999), None, "`b` waits, and the others are done");
     assert_eq!(taken(500_000), unit("b", 0));
+}
+
+fn a_unit_whose_lease_or_wait_has_ended_comes_first(place: &dyn Place) {
+    let journal = place.open();
+    let all = items(&["a", "b", "c", "d", "e"]);
+    journal.enqueue("s", all.clone()).unwrap();
+    journal.offer("1", "s", &all).unwrap();
+    let given = |item, now| journal.lease_offered("1", ("s", item), now, 10).unwrap();
+    let next = |now| {
+        let offer = journal.lease_offer("1", "s", now, 10).unwrap();
+        offer.map(|offer| offer.item)
+    };
+    let unit = |item: &str| Some(item.to_owned());
+    // A queue brings units in any order: `e` is lost, `d` fails and waits, `c` is given back.
+    for item in ["e", "d"] {
+        assert!(given(item, 100_000).is_some());
+    }
+    journal.postpone("1", ("s", "d"), "{}", 105_000).unwrap();
+    let failure = Failure::new(FailureKind::Endpoint, "server: 500").retryable();
+    journal.fail("s", "d", &failure, false).unwrap();
+    let back = given("c", 100_000).unwrap();
+    assert!(journal.move_lease("s", "c", back.until, 0).unwrap());
+    assert_eq!(next(100_000), unit("a"), "nothing is due");
+    assert_eq!(next(105_000), unit("d"), "its wait has ended");
+    assert_eq!(next(110_000), unit("a"), "its lease has ended");
+    assert_eq!(next(110_000), unit("e"), "its lease has ended too");
+    // One that has waited is given back, and is like one that no worker has had.
+    assert!(journal.move_lease("s", "d", 115, 0).unwrap());
+    for item in ["b", "c", "d"] {
+        assert_eq!(next(110_000), unit(item));
+    }
+    assert_eq!(next(110_000), None);
 }

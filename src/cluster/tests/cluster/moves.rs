@@ -6,7 +6,7 @@ use pybench_run::artifacts::Artifact;
 use pybench_run::relocate::relocate;
 use pybench_run::{
     Batch, BatchRequest, BudgetCap, Call, Event, ExitCode, Failure, FailureKind, Journal, Profile,
-    Reservation, RunFolder, Spent, Unit, UnitFailure, WhenChanged,
+    Reservation, RunFolder, Spent, TemporalServer, Unit, UnitFailure, WhenChanged,
 };
 use pybench_testing::{postgres, s3};
 use pybench_types::id::Digest;
@@ -374,4 +374,32 @@ fn files_move_with_the_run() {
     let folder = place.open();
     assert_eq!(folder.store().get(&id).unwrap(), b"abc");
     assert_eq!(NUMBERS.read_all(folder.root()).unwrap(), [1, 2, 3]);
+}
+
+/// What a run has left in its queue is removed after it has started over or was moved.
+#[test]
+fn the_queue_that_a_run_leaves_is_known() {
+    let Some(place) = Place::new() else {
+        return;
+    };
+    let mut settings = Profile::load(&place.profile).unwrap();
+    settings.temporal = Some(TemporalServer::default());
+    let profile = place.root.path().join("p.toml");
+    std::fs::write(&profile, toml::to_string(&settings).unwrap()).unwrap();
+    let open = |recipe: &str| {
+        let changed = WhenChanged::StartOver;
+        RunFolder::open_in_profile(&place.run(), recipe, &changed, Some(&profile)).unwrap()
+    };
+
+    let folder = open("seed = 1\n");
+    assert_eq!(folder.left_queue(), None);
+    let first = folder.queue().unwrap().clone();
+    drop(folder);
+    let folder = open("seed = 2\n");
+    assert_eq!(folder.left_queue(), Some(&first));
+    let second = folder.queue().unwrap().clone();
+    assert_ne!(first.run, second.run);
+    drop(folder);
+    let moved = relocate(&place.run(), None).unwrap().unwrap();
+    assert_eq!(moved.left_queue, Some(second));
 }

@@ -58,6 +58,14 @@ impl PostgresPlace {
     }
 }
 
+impl PostgresPlace {
+    /// The same place, reached through a proxy of this machine.
+    pub(crate) fn through(mut self, port: u16) -> Self {
+        self.server.port = port;
+        self
+    }
+}
+
 impl Place for PostgresPlace {
     fn try_open(&self) -> Result<Journal, RunError> {
         let calls = self.folder.path().join("journal.calls");

@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pybench_run::{BucketStore, ExitCode, Journal, ObjectServer, RunFolder, Store, WhenChanged};
+use pybench_run::{
+    BucketStore, ExitCode, ExpectedFile, Journal, ObjectServer, RunError, RunFolder, Store,
+    WhenChanged,
+};
 use pybench_testing::faults::{Fate, S3Faults, S3Proxy};
 use pybench_testing::{postgres, s3};
 use pybench_types::id::Digest;
@@ -35,6 +38,9 @@ conformance![
     a_file_comes_back_as_it_was,
     a_key_is_never_replaced,
     what_is_missing_is_no_error,
+    a_file_that_is_too_large_does_not_appear,
+    a_damaged_file_does_not_appear,
+    a_folder_with_too_many_files_is_refused,
     keys_are_listed_by_folder,
     wrong_keys_are_refused,
     a_large_file_comes_back_as_it_was,
@@ -99,6 +105,48 @@ fn what_is_missing_is_no_error(store: &dyn Store) {
     // A file of this machine is one.
     assert!(store.put("a/b", &files.path("missing")).is_err());
     assert_eq!(store.size("a/b").unwrap(), None);
+}
+
+fn a_file_that_is_too_large_does_not_appear(store: &dyn Store) {
+    let (files, key) = (Files::new(), "a/large");
+    store.put(key, &files.write("in", b"abc")).unwrap();
+    let to = files.path("out");
+    let error = store.fetch_up_to(key, &to, 2).unwrap_err();
+    assert_eq!(error.exit_code(), ExitCode::BadInput);
+    assert!(error.to_string().contains("more than 2 bytes"), "{error}");
+    assert!(!to.exists());
+    assert!(store.fetch_up_to(key, &to, 3).unwrap());
+    assert_eq!(std::fs::read(&to).unwrap(), b"abc");
+    assert!(!store.fetch_up_to("a/missing", &to, 3).unwrap());
+}
+
+fn a_damaged_file_does_not_appear(store: &dyn Store) {
+    let files = Files::new();
+    let [right, wrong] = [&b"abc"[..], b"abd"].map(Digest::of_bytes);
+    let key = format!("files/{right}");
+    store.put(&key, &files.write("in", b"abd")).unwrap();
+    let to = files.path("out/file");
+    let fetch = |digest| store.fetch_expected(&key, &to, &ExpectedFile::with_digest(digest));
+    let error = fetch(&right).unwrap_err();
+    assert_eq!(error.exit_code(), ExitCode::BadInput);
+    for words in [right.as_str(), wrong.as_str()] {
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(files.path("out")).unwrap().count(), 0);
+    assert!(fetch(&wrong).unwrap());
+    assert_eq!(std::fs::read(&to).unwrap(), b"abd");
+}
+
+fn a_folder_with_too_many_files_is_refused(store: &dyn Store) {
+    let files = Files::new();
+    let path = files.write("in", b"x");
+    for key in ["many/a", "many/b/c"] {
+        store.put(key, &path).unwrap();
+    }
+    assert_eq!(store.list_up_to("many", 2).unwrap().len(), 2);
+    let error = store.list_up_to("many", 1).unwrap_err();
+    assert_eq!(error.exit_code(), ExitCode::BadInput);
+    assert!(error.to_string().contains("more than 1 files"), "{error}");
 }
 
 fn keys_are_listed_by_folder(store: &dyn Store) {
@@ -202,6 +250,28 @@ fn requests_that_fail_or_take_too_long_are_repeated() {
     store.end_uploads().unwrap();
     assert_eq!(store.end_uploads().unwrap(), 0);
     assert_eq!(store.list("large").unwrap(), ["large/a"]);
+}
+
+#[test]
+fn a_store_that_refuses_the_key_is_not_asked_for_long() {
+    let Some(server) = s3::server() else {
+        return;
+    };
+    let stranger = ObjectServer {
+        access_key: Some("stranger".to_owned()),
+        ..server
+    };
+    let (store, files) = (
+        BucketStore::new(&stranger, "refused").unwrap(),
+        Files::new(),
+    );
+    let error = store.put("files/a", &files.write("in", b"abc"));
+    let error = error.unwrap_err();
+    assert!(matches!(error, RunError::StoreRefused(_)), "{error:?}");
+    assert_eq!(error.exit_code(), ExitCode::Environment);
+    let text = error.to_string();
+    assert!(text.contains(&store.describe()), "{text}");
+    assert!(text.contains("check the key"), "{text}");
 }
 
 /// A proxy that loses the first reply to a request that `is_meant`.

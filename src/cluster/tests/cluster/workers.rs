@@ -97,6 +97,20 @@ fn a_journal_of_an_older_version_gets_the_indexes_of_offers() {
 }
 
 #[test]
+fn units_are_added_without_a_look_at_all_others() {
+    let Some(place) = PostgresPlace::new() else {
+        return;
+    };
+    let (journal, schema) = (place.open(), &place.schema);
+    let items: Vec<String> = (0..6_000).map(|number| format!("item-{number}")).collect();
+    journal.enqueue("s", items).unwrap();
+    let plan = postgres::sql(&format!(
+        "EXPLAIN SELECT COALESCE(MAX(position) + 1, 0) FROM {schema}.unit WHERE stage = 's'"
+    ));
+    assert!(plan.contains("unit_by_position"), "{plan}");
+}
+
+#[test]
 fn offers_that_have_ended_are_vacuumed() {
     let Some(place) = PostgresPlace::new() else {
         return;

@@ -9,7 +9,7 @@ use super::OpenAiOptions;
 use crate::lenient;
 use crate::tool_calls;
 use crate::tool_calls::ToolCall;
-use crate::{ChatError, ChatRequest, Reply};
+use crate::{ChatError, ChatRequest, Reply, RequiredText};
 use pybench_types::trajectory::{Message, Role};
 
 /// The body of a request.
@@ -169,10 +169,13 @@ pub(crate) fn read_answer(answer: Value, restore_python_tag: bool) -> Result<Rep
         false => content,
     };
     let repetition = choice.finish_reason == "repetition";
+    let is_cut = ["length", RequiredText::FIELD]
+        .iter()
+        .any(|reason| choice.finish_reason == *reason);
     Ok(Reply {
         content,
         usage: lenient::chat_usage(&answer.usage),
-        truncated: choice.finish_reason == "length" || repetition,
+        truncated: is_cut || repetition,
         repetition,
     })
 }
@@ -215,6 +218,7 @@ mod tests {
             json!("function_call"),
             json!("length"),
             json!("repetition"),
+            json!("required_text"),
             json!("unknown"),
             json!(null),
             json!({"type": "stop"}),
@@ -224,7 +228,10 @@ mod tests {
             let calls = tool_calls::read(&reply.content, 2).calls;
             assert!(calls.len() == 2 && calls.iter().all(Option::is_some));
             assert_eq!(reply.repetition, reason == "repetition");
-            assert_eq!(reply.truncated, reason == "length" || reply.repetition);
+            let is_cut = ["length", "repetition", "required_text"]
+                .iter()
+                .any(|cut| reason == *cut);
+            assert_eq!(reply.truncated, is_cut);
         }
     }
 

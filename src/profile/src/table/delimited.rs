@@ -43,6 +43,7 @@ pub(super) fn read(bytes: &[u8], separators: &[char]) -> Result<RawTable, String
             return Err(reason);
         }
         table.read.names = joined.names;
+        table.read.joined_header = joined.is_regular;
     }
     Ok(table)
 }
@@ -265,6 +266,7 @@ mod tests {
             (&names.map(str::to_owned)[..], 2)
         );
         assert_eq!(table.read.names, names);
+        assert!(table.read.joined_header);
         let years = "Region;2023;;2024;\n;Q1;Q2;Q1;Q2\nN;1,5;2;3;4\nS;5;6,25;7;8\n";
         let table = read(years.as_bytes(), &[';']).unwrap();
         assert_eq!(table.names[2..4], ["2023 Q2", "2024 Q1"]);

@@ -10,6 +10,8 @@ use super::{Cell, RawTable, is_missing};
 pub(super) struct TwoRows {
     /// The upper and the lower name of each column, joined by a space.
     pub(super) names: Vec<String>,
+    /// As in the read options.
+    pub(super) is_regular: bool,
     /// Columns of groups, and whether their lower name is a year.
     grouped: Vec<(usize, bool)>,
 }
@@ -20,6 +22,7 @@ impl TwoRows {
         if upper.len() != lower.len() {
             return None;
         }
+        let (above, below) = (upper, lower);
         let (upper, lower) = (labels(upper)?, labels(lower)?);
         let (mut names, mut grouped) = (Vec::new(), Vec::new());
         // The name above the columns so far, and the first of them.
@@ -45,7 +48,12 @@ impl TwoRows {
             .into_iter()
             .map(|column| (column, is_year(column)))
             .collect();
-        (!grouped.is_empty()).then_some(Self { names, grouped })
+        let is_regular = is_filled(texts(above), texts(below), &names);
+        (!grouped.is_empty()).then_some(Self {
+            names,
+            is_regular,
+            grouped,
+        })
     }
 
     /// Whether the values below prove that the lower row is a header: in a group are numbers below a word, or numbers that
@@ -66,6 +74,29 @@ impl TwoRows {
             texts.len() >= 2 && numeric && !(*is_year && texts.iter().all(|text| is_a_year(text)))
         })
     }
+}
+
+fn texts(row: &[String]) -> impl Iterator<Item = &str> {
+    row.iter().map(String::as_str)
+}
+
+/// Whether pandas gets these names from the two rows as they are written, if it fills the upper one from the left and joins
+/// both.
+pub(super) fn is_filled<'a>(
+    upper: impl Iterator<Item = &'a str>,
+    lower: impl Iterator<Item = &'a str>,
+    names: &[String],
+) -> bool {
+    let is_read = |field: &str| field.is_empty() || !is_missing(field);
+    let mut above = "";
+    let mut pairs = upper.zip(lower).zip(names);
+    pairs.all(|((upper, lower), name)| {
+        if !upper.is_empty() {
+            above = upper;
+        }
+        let joined = format!("{above} {lower}");
+        !above.is_empty() && is_read(upper) && is_read(lower) && joined.trim() == name
+    })
 }
 
 /// The names of a row; `None` if it has a value that is no name.

@@ -3,6 +3,7 @@
 use calamine::Dimensions;
 use pybench_types::read_options::ReadOptions;
 
+use super::two_rows::is_filled;
 use super::value::YEARS;
 use super::{Cell, MAX_CELLS, RawTable};
 
@@ -52,6 +53,11 @@ pub(super) fn arrange(
     Ok(table)
 }
 
+/// The texts of cells; an empty one for an empty cell.
+fn texts(row: &[Option<String>]) -> impl Iterator<Item = &str> {
+    row.iter().map(|cell| cell.as_deref().unwrap_or_default())
+}
+
 /// The header of a table.
 struct Header {
     names: Vec<String>,
@@ -70,10 +76,11 @@ impl Sheet<'_> {
     fn header(&self) -> Result<Header, String> {
         let first = self.names(0);
         for (top, row) in self.rows().enumerate().take(MAX_ROWS_ABOVE) {
-            if let Some(names) = self.joined_names(top) {
+            if let Some((names, is_regular)) = self.joined_names(top) {
                 let read = ReadOptions {
                     skip_rows: top as u32,
                     names: names.clone(),
+                    joined_header: is_regular,
                     ..ReadOptions::default()
                 };
                 let end = top + 2;
@@ -107,8 +114,9 @@ impl Sheet<'_> {
     }
 
     /// The upper and the lower name of each column, joined by a space, if the row and the next one are a header: some
-    /// names of the row stand above several columns, and every column has a name of its own below or in both rows.
-    fn joined_names(&self, top: usize) -> Option<Vec<String>> {
+    /// names of the row stand above several columns, and every column has a name of its own below or in both rows. And
+    /// whether filling the upper row from the left gives the same names.
+    fn joined_names(&self, top: usize) -> Option<(Vec<String>, bool)> {
         let spans = |area: &&Dimensions| {
             let columns = (area.start.1..=area.end.1).count();
             area.start.0 as usize == top && area.end.0 as usize == top && columns > 1
@@ -117,6 +125,7 @@ impl Sheet<'_> {
         groups.peek()?;
         let mut upper = self.texts(top)?;
         let lower = self.texts(top + 1)?;
+        let written = upper.clone();
         for area in groups {
             let (from, to) = (area.start.1 as usize, area.end.1 as usize);
             if from > to || to >= self.width || to + 1 - from == self.width {
@@ -125,13 +134,15 @@ impl Sheet<'_> {
             let name = upper[from].clone();
             upper[from..=to].fill(name);
         }
-        let pairs = upper.into_iter().zip(lower);
+        let pairs = upper.iter().zip(&lower);
         let joined = pairs.map(|pair| match pair {
             (Some(upper), Some(lower)) => Some(format!("{} {}", upper.trim(), lower.trim())),
             (Some(one), None) | (None, Some(one)) => Some(one.trim().to_owned()),
             (None, None) => None,
         });
-        joined.collect()
+        let names: Vec<String> = joined.collect::<Option<_>>()?;
+        let is_regular = is_filled(texts(&written), texts(&lower), &names);
+        Some((names, is_regular))
     }
 
     /// The texts and years of a row; `None` if it holds other values.
@@ -242,7 +253,13 @@ mod tests {
         let names = ["Region", "Sales 2023", "Sales 2024", "Rest Share"];
         assert_eq!(table.names, names);
         assert_eq!(table.read.names, names);
+        assert!(table.read.joined_header);
         assert_eq!(table.rows(), 1);
+        // No name stands above the first column, and none but that of the group to the left of the last one.
+        let rows = ["|Sales||", "id|2023|2024|Share", "N|1|2|3"];
+        let table = sheet(&rows, &[[0, 1, 0, 2]]).unwrap();
+        assert_eq!(table.names, ["id", "Sales 2023", "Sales 2024", "Share"]);
+        assert!(!table.read.joined_header);
     }
 
     #[test]

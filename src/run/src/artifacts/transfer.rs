@@ -7,7 +7,7 @@ use std::path::Path;
 use pybench_types::id::Digest;
 
 use super::checksum::Checksum;
-use crate::store::Store;
+use crate::store::{ExpectedFile, Store};
 use crate::{Journal, RunError, RunFolder};
 
 /// Stores the artifacts of the run folder `root`.
@@ -48,7 +48,8 @@ pub(crate) fn fetch_artifacts(
         while !path.exists()
             && let Some(checksum) = newest.next()
         {
-            store.fetch(&checksum.key(&name), &path)?;
+            let expected = ExpectedFile::with_digest(checksum.digest());
+            store.fetch_expected(&checksum.key(&name), &path, &expected)?;
         }
     }
     Ok(())

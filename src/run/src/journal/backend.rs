@@ -123,7 +123,13 @@ pub(super) trait OfferStore {
 pub(super) trait CallStore {
     /// State and reply (JSON text) of a call.
     fn call(&self, id: &str) -> Result<Option<(CallState, Option<String>)>, RunError>;
-    fn reserve(&self, id: &str, most: Reservation, cap: BudgetCap) -> Result<(), ReserveError>;
+    fn reserve(
+        &self,
+        id: &str,
+        most: Reservation,
+        cap: BudgetCap,
+        attempt: Option<Attempt<'_>>,
+    ) -> Result<(), ReserveError>;
     /// Records the reply, durably.
     fn settle(&self, id: &str, used: Reservation, reply: &str) -> Result<(), RunError>;
     fn release(&self, id: &str) -> Result<(), RunError>;
@@ -162,6 +168,7 @@ pub(super) trait BatchStore {
         most: Reservation,
         cap: BudgetCap,
         request: BatchRequest<'_>,
+        attempt: Option<Attempt<'_>>,
     ) -> Result<(), ReserveError>;
     fn queued_calls(&self, teacher: &str) -> Result<Vec<(String, u64)>, RunError>;
     fn has_batched_calls(&self) -> Result<bool, RunError>;

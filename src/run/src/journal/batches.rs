@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use super::Journal;
-use super::calls::{BudgetCap, Reservation, ReserveError};
+use super::calls::{BudgetCap, Reservation, ReserveError, unit_of};
 use crate::RunError;
 use pybench_types::id::Digest;
 
@@ -49,6 +49,9 @@ pub struct PendingCall {
 
 impl Journal {
     /// Reserves the maximum cost of a call and queues its request, atomically.
+    ///
+    /// # Errors
+    /// As [`Journal::reserve`].
     pub fn queue_for_batch(
         &self,
         id: &str,
@@ -56,7 +59,10 @@ impl Journal {
         cap: BudgetCap,
         request: BatchRequest<'_>,
     ) -> Result<(), ReserveError> {
-        self.backend.queue_for_batch(id, most, cap, request)
+        self.as_leased(unit_of(id), |attempt| {
+            self.backend
+                .queue_for_batch(id, most, cap, request, attempt)
+        })
     }
 
     /// Queued calls of a model that are in no batch yet, with the lengths of their lines in bytes, by ID.

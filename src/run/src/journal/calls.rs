@@ -134,9 +134,15 @@ impl Journal {
     }
 
     /// Checks the limits and reserves the maximum cost of a call, atomically. `id` names one attempt
-    /// (`<request id>/<attempt>`), which can be reserved only once.
+    /// (`<request id>/<attempt>`), which can be reserved only once. The request ID of a trajectory begins with the name of its unit.
+    ///
+    /// # Errors
+    /// [`ReserveError::OverBudget`]; [`RunError::LeaseLost`] if this handle leased that unit and another worker leased it
+    /// since, which makes the call itself.
     pub fn reserve(&self, id: &str, most: Reservation, cap: BudgetCap) -> Result<(), ReserveError> {
-        self.backend.reserve(id, most, cap)
+        self.as_leased(unit_of(id), |attempt| {
+            self.backend.reserve(id, most, cap, attempt)
+        })
     }
 
     /// Records the reply of a call and charges the actual usage. It is on the disk before this returns, so that a power
@@ -159,6 +165,11 @@ impl Journal {
     pub fn spent(&self) -> Result<Spent, RunError> {
         self.backend.spent()
     }
+}
+
+/// Name of the unit that a call belongs to, if it is one of a trajectory.
+pub(super) fn unit_of(call: &str) -> &str {
+    call.split_once('/').map_or(call, |(unit, _)| unit)
 }
 
 /// The error of a reply to a call that the journal does not have.

@@ -26,7 +26,7 @@ pub struct LeasedOffer {
 pub(super) struct LeaseRequest<'a> {
     pub(super) round: &'a str,
     pub(super) stage: &'a str,
-    /// The only unit that will do; `None`: the first one in order.
+    /// The only unit that will do; `None`: the next one.
     pub(super) item: Option<&'a str>,
     /// Unix time in milliseconds.
     pub(super) now_millis: i64,
@@ -44,10 +44,14 @@ impl LeaseRequest<'_> {
 /// What became of the offered units since they were last counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfferCounts {
+    /// Whether an earlier count may have been lost with the connection, so that `done` and `failed` lack its units.
+    pub is_partial: bool,
     pub done: u64,
     pub failed: u64,
     /// Units that are offered still.
     pub open: u64,
+    /// Those of them that no process has leased. A lease that has ended without a result counts until the unit is leased again.
+    pub free: u64,
 }
 
 /// End of a lease of `seconds`, Unix time in seconds, rounded up, so that it is not shorter.
@@ -105,8 +109,8 @@ impl Journal {
         self.backend.offered_from(round, stage, item)
     }
 
-    /// Leases the first offered unit of a round that is neither leased nor postponed, for `seconds`, as
-    /// [`Journal::lease`] does.
+    /// Leases an offered unit of a round that is neither leased nor postponed, for `seconds`, as [`Journal::lease`] does: the
+    /// first one whose lease or wait has ended, or else the first one that no worker has had.
     pub fn lease_offer(
         &self,
         round: &str,

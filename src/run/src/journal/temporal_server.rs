@@ -15,7 +15,7 @@ pub struct TemporalServer {
     pub address: String,
     #[serde(default = "default_namespace")]
     pub namespace: String,
-    /// Maximum number of a run's activities that are open at the same time.
+    /// Maximum number of a run's activities that are open and that no process has leased.
     #[serde(default = "default_window")]
     pub window: u32,
     /// Environment variable that holds an API key.
@@ -108,7 +108,7 @@ impl TemporalServer {
             _ if self.host().is_empty() || self.port().is_none() => {
                 "address: it needs a host and a port, such as 127.0.0.1:7233"
             }
-            _ if self.window == 0 => "window: at least 1 activity is open at the same time",
+            _ if self.window == 0 => "window: at least 1 activity waits for a process",
             _ if self.api_key_env.as_deref() == Some("") => {
                 "api_key_env: the name of an environment variable is missing"
             }

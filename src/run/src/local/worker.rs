@@ -15,6 +15,9 @@ use crate::observer::report_unit;
 use crate::{Failure, FailureKind, FoldedLog, RunError, RunFolder, Stage};
 use pybench_types::id::Digest;
 
+/// Attempts at a unit that meet an outage of the journal or the store: with the default waits, some twenty minutes.
+const OUTAGE_ATTEMPTS: u32 = 12;
+
 /// How the execution of a unit ended.
 pub(super) enum UnitEnd {
     /// Committed, by this or another worker.
@@ -84,12 +87,15 @@ impl Worker {
                 Err(failure) => failure,
             };
             let attempt = *attempts
-                .entry(failure.call.clone())
+                .entry(failure.counted_for())
                 .and_modify(|count: &mut u32| *count = count.saturating_add(1))
                 .or_insert(1);
             tracing::debug!(stage, item, attempt, kind = ?failure.kind, "attempt failed: {failure}");
             let wait = wait_after(&self.options, &item, attempt, &failure);
-            let last = wait.is_none() && failure.kind != FailureKind::Budget;
+            if failure.outage && wait.is_some() {
+                log_outage(&self.failures, stage, &item, &failure);
+            }
+            let last = wait.is_none() && failure.is_of_unit();
             let stops = reason_to_stop(&failure, last);
             match journal.fail(stage, &item, &failure, last) {
                 Err(RunError::LeaseLost(lost)) => {
@@ -183,6 +189,15 @@ pub(crate) fn log_failure(
     }
 }
 
+/// Logs that an attempt met an outage and is repeated, unless one like it is logged already: it may be repeated for a long
+/// time.
+pub(crate) fn log_outage(failures: &FoldedLog, stage: &'static str, item: &str, failure: &Failure) {
+    let reason = format!("trying again after an outage: {failure}");
+    if failures.is_new(&reason) {
+        tracing::warn!(stage, item, "{reason}");
+    }
+}
+
 /// Wait before the next attempt; `None` if there is none.
 pub(crate) fn wait_after(
     options: &ExecutorOptions,
@@ -190,7 +205,11 @@ pub(crate) fn wait_after(
     attempt: u32,
     failure: &Failure,
 ) -> Option<Duration> {
-    if !failure.retryable || attempt >= options.attempts {
+    let attempts = match failure.outage {
+        true => options.attempts.max(OUTAGE_ATTEMPTS),
+        false => options.attempts,
+    };
+    if !failure.retryable || attempt >= attempts {
         return None;
     }
     let doubled = options.backoff.saturating_mul(1 << (attempt - 1).min(16));
@@ -206,6 +225,7 @@ pub(crate) fn wait_after(
 pub(crate) fn reason_to_stop(failure: &Failure, last: bool) -> Option<RunError> {
     match failure.kind {
         FailureKind::Budget => Some(RunError::Budget(failure.detail.clone())),
+        FailureKind::Store => Some(RunError::StoreRefused(failure.detail.clone())),
         // Every other unit would fail in the same way.
         FailureKind::Endpoint if concerns_all_calls(&failure.detail) => {
             Some(RunError::Endpoint(failure.detail.clone()))
@@ -354,5 +374,17 @@ mod tests {
         assert_eq!(wait("a", 1, &after(30)), Some(30.0));
         assert_eq!(wait("a", 1, &after(61)), None);
         assert_eq!(wait("a", 1, &Failure::new(FailureKind::Item, "bad")), None);
+    }
+
+    #[test]
+    fn an_outage_has_to_last_long_to_end_a_unit() {
+        let options = ExecutorOptions::default();
+        let outage = Failure::from(RunError::Store("away".to_owned()));
+        let waits = (1..).map_while(|attempt| wait_after(&options, "a", attempt, &outage));
+        let all: Duration = waits.take(100).sum();
+        let minutes = all.as_secs() / 60;
+        assert!((10..=30).contains(&minutes), "{minutes}");
+        let failure = Failure::new(FailureKind::Endpoint, "server: 500").retryable();
+        assert_eq!(wait_after(&options, "a", options.attempts, &failure), None);
     }
 }

@@ -18,7 +18,8 @@ pub enum ModelChoice {
         #[schemars(range(min = 0, max = 1))]
         faults: f64,
         /// Share of the samples of composed tasks in which the expert first makes a mistake (a misspelled column or file,
-        /// a wrong separator, a text used as a date) and repairs it after the interpreter's message, 0 to 1.
+        /// a wrong separator, a text used as a date) and repairs it after the interpreter's message, 0 to 1. The reply
+        /// with the mistake is not trained.
         #[serde(
             default = "default_recoveries",
             skip_serializing_if = "is_default_recoveries"
@@ -29,10 +30,22 @@ pub enum ModelChoice {
         /// with pandas.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         idioms: Vec<CodeIdiom>,
+        /// How much the solutions of composed tasks vary.
+        #[serde(default, skip_serializing_if = "SolutionStyle::is_varied")]
+        style: SolutionStyle,
     },
     /// In `escalation`: the expert continues the rejected attempts of the level before, from their first failing turn
     /// on. Their turns are context in the row and are not trained.
-    Correction {},
+    Correction {
+        /// Idioms in which composed tasks are corrected; an empty list means those of the recipe's teacher `expert`, or
+        /// all if it has no such teacher.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        idioms: Vec<CodeIdiom>,
+        /// How much the corrections of composed tasks vary. Default: the style of the recipe's teacher `expert`, or
+        /// `varied` if it has no such teacher.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        style: Option<SolutionStyle>,
+    },
     /// An endpoint with the OpenAI chat completions API.
     Openai {
         /// Model name, as the endpoint expects it.
@@ -128,7 +141,7 @@ impl ModelChoice {
 
     /// Whether a script writes the replies, without network or cost.
     pub fn is_script(&self) -> bool {
-        matches!(self, Self::Expert { .. } | Self::Correction {})
+        matches!(self, Self::Expert { .. } | Self::Correction { .. })
     }
 
     /// The name of a checkpoint in ids and rows; `model` is as the recipe has it.
@@ -161,6 +174,24 @@ pub enum CodeIdiom {
     Plain,
     /// SQLite in memory.
     Sqlite,
+}
+
+/// How much the expert's solutions of composed tasks vary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SolutionStyle {
+    /// Samples differ in names, idioms, comments and steps per cell.
+    #[default]
+    Varied,
+    /// All look alike, which small students learn with fewer rows.
+    Uniform,
+}
+
+impl SolutionStyle {
+    /// Whether it is the default.
+    pub fn is_varied(&self) -> bool {
+        *self == Self::Varied
+    }
 }
 
 fn default_recoveries() -> f64 {

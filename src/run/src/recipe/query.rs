@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{TaskSetChoice, WriterChoice, is_zero};
-use pybench_types::task::{Category, Language};
+use pybench_types::task::{Category, Difficulty, Language};
 
 /// Which tasks to write.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -34,13 +34,19 @@ pub struct Query {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0, max = 1))]
     pub composed: f64,
-    /// Share of the composed tasks whose file gets invented names and values, from 0 to 1.
+    /// Share of the composed tasks whose file gets invented names and values, from 0 to 1. Tasks that are meant for the test
+    /// split keep the real ones.
     #[serde(
         default = "Query::default_renamed",
         skip_serializing_if = "Query::is_default_renamed"
     )]
     #[schemars(range(min = 0, max = 1))]
     pub renamed: f64,
+    /// Share of these names that are in other languages and scripts, from 0 to 1 [default: a twelfth of the names of columns
+    /// and files, a fifth of those of categories].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1))]
+    pub foreign_names: Option<f64>,
     /// Share of the composed tasks on tables whose file is written as people hand tables on, from 0 to 1: with numbers,
     /// dates, units and headers that have to be understood first.
     #[serde(
@@ -54,10 +60,17 @@ pub struct Query {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0, max = 1))]
     pub imprecise: f64,
+    /// Share of the composed tasks with a typo in the name of a file where only one file can be meant, from 0 to 1.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0, max = 1))]
+    pub typos: f64,
     /// Levels of difficulty of the composed tasks, from 1 to 5; an empty list makes all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 5), inner(range(min = 1, max = 5)))]
     pub difficulties: Vec<u32>,
+    /// Weights for drawing the composed tasks.
+    #[serde(default, skip_serializing_if = "ComposedBalance::is_default")]
+    pub balance: ComposedBalance,
     /// Whether every task must use a crawled file.
     #[serde(default, skip_serializing_if = "FileUse::is_default")]
     pub files: FileUse,
@@ -112,6 +125,31 @@ impl Query {
     }
     fn default_languages() -> BTreeMap<Language, f64> {
         BTreeMap::from([(Language::En, 0.6), (Language::Zh, 0.4)])
+    }
+}
+
+/// Weights for drawing composed tasks. Unnamed entries weigh 1, and 0 excludes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ComposedBalance {
+    /// Weight of each difficulty; an empty table makes tasks as they are drawn.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub difficulties: BTreeMap<Difficulty, f64>,
+}
+
+impl ComposedBalance {
+    /// The weight of each difficulty; `None` if the recipe gives none.
+    pub fn difficulty_weights(&self) -> Option<BTreeMap<Difficulty, f64>> {
+        if self.difficulties.is_empty() {
+            return None;
+        }
+        let weight = |one: &Difficulty| self.difficulties.get(one).copied().unwrap_or(1.0);
+        let weights = Difficulty::ALL.map(|one| (one, weight(&one)));
+        Some(weights.into())
+    }
+
+    fn is_default(&self) -> bool {
+        *self == Self::default()
     }
 }
 

@@ -27,6 +27,11 @@ pub struct Rollout {
     /// vLLM, and `pybench serve`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repetition_detection: Option<RepetitionDetection>,
+    /// A reply that has begun neither code nor an answer after this many tokens ends, and the attempt with it
+    /// [default: it goes on]. `kind = "checkpoint"` stops writing there; other models complete the reply first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub code_within_tokens: Option<u32>,
     /// Sampling parameters of the teachers.
     pub sampling: Sampling,
     /// Number of trajectories in flight; 0: as many as the endpoint, the cores, the memory and the budget allow.
@@ -42,6 +47,10 @@ pub struct Rollout {
     pub unit_minutes: Option<f64>,
     /// Reuse replies that another run of this project already paid for, from `data/cache`.
     pub reuse: bool,
+    /// The first model of `escalation` continues the rejected attempts of `teacher` from their first failing turn on, as
+    /// `kind = "correction"` does with the expert. Otherwise it begins the task from its beginning.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub corrections: bool,
 }
 
 /// Longer than a trajectory of slow replies takes; a unit that takes longer hangs.
@@ -98,11 +107,13 @@ impl Default for Rollout {
             max_turns: 10,
             max_identical_turns: None,
             repetition_detection: None,
+            code_within_tokens: None,
             sampling: Sampling::default(),
             concurrency: 0,
             attempts: 4,
             unit_minutes: None,
             reuse: true,
+            corrections: false,
         }
     }
 }

@@ -51,14 +51,6 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// The share of the rows in the test split.
-    pub fn test_share(&self) -> f64 {
-        match &self.test_shares {
-            Some(shares) => shares.sum(),
-            None => self.test_fraction,
-        }
-    }
-
     /// Which parts of composed tasks are held out, in a run with this seed.
     pub fn held_out(&self, seed: u64) -> HeldOutRule {
         HeldOutRule {

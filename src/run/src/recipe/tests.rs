@@ -1,6 +1,8 @@
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use proptest::prelude::*;
+use pybench_types::task::Difficulty;
 
 use super::*;
 
@@ -236,7 +238,7 @@ fn mistakes_are_reported_with_their_location() {
     r.toml:2:8: the number does not fit in 64 bits
     r.toml:2:8: string values must be quoted, expected literal string
     r.toml:1:8: name: expected 1 to 64 letters, digits, `-` or `_`
-    r.toml:12:1: unknown key `taks` in query; did you mean `tasks`? (known keys: `tasks`, `template_share`, `languages`, `categories`, `keywords`, `composed`, `renamed`, `messy`, `imprecise`, `difficulties`, `files`, `apart_from`, `task_sets`, `writer`)
+    r.toml:12:1: unknown key `taks` in query; did you mean `tasks`? (known keys: `tasks`, `template_share`, `languages`, `categories`, `keywords`, `composed`, `renamed`, `foreign_names`, `messy`, `imprecise`, `typos`, `difficulties`, `balance`, `files`, `apart_from`, `task_sets`, `writer`)
     r.toml:11:1: query: the key `tasks` is missing: Number of tasks to write.
     r.toml:12:9: tasks: 0 must be at least 1
     r.toml:13:18: template_share: 0 must be above 0
@@ -251,7 +253,7 @@ fn mistakes_are_reported_with_their_location() {
     r.toml:5:10: source: unknown value `locale`; did you mean `local`? (expected one of `local`, `http`, `pypi`, `arxiv`, `github`, `hub`, `kaggle`, `zenodo`)
     r.toml:4:1: sources.0: the key `source` is missing; expected one of `local`, `http`, `pypi`, `arxiv`, `github`, `hub`, `kaggle`, `zenodo`
     r.toml:16:10: faults: 1.1 must be at most 1
-    r.toml:16:1: unknown key `fault` in teacher with kind `expert`; did you mean `faults`? (known keys: `kind`, `faults`, `recoveries`, `idioms`)
+    r.toml:16:1: unknown key `fault` in teacher with kind `expert`; did you mean `faults`? (known keys: `kind`, `faults`, `recoveries`, `idioms`, `style`)
     r.toml:15:8: kind: expected one of `expert`, `correction`, `openai`, `checkpoint`, `embedded`, found a whole number
     r.toml:15:15: temperature: NaN must be a finite number
     r.toml:15:7: usd: -1 must be at least 0
@@ -340,7 +342,7 @@ fn wrong_set_options_are_reported() {
     ]
     .map(|result| result.unwrap_err().to_string());
     insta::assert_snapshot!(shown.join("\n"), @r#"
-    --set rollout.sample: unknown key `sample` in rollout; did you mean `samples`? (known keys: `samples`, `format`, `max_turns`, `max_identical_turns`, `repetition_detection`, `sampling`, `concurrency`, `attempts`, `unit_minutes`, `reuse`)
+    --set rollout.sample: unknown key `sample` in rollout; did you mean `samples`? (known keys: `samples`, `format`, `max_turns`, `max_identical_turns`, `repetition_detection`, `code_within_tokens`, `sampling`, `concurrency`, `attempts`, `unit_minutes`, `reuse`, `corrections`)
     --set rollout.samples: samples: expected a whole number, found a string
     --set rollout.samples: expected `key.path=value`
     --set rollout..samples: the key path is empty or has an empty part
@@ -378,6 +380,19 @@ fn batches_require_a_teacher_with_one_key() {
 }
 
 #[test]
+fn attempts_are_continued_by_a_model_of_the_escalation() {
+    let continued = |escalation: &str| {
+        let escalation = format!("escalation=[{escalation}]");
+        with_sets(&["rollout.corrections=true", &escalation]).map_err(|error| error.to_string())
+    };
+    continued("{kind='openai', model='m', base_url='http://h/v1'}, {kind='expert'}").unwrap();
+    for escalation in ["", "{kind='expert'}", "{kind='correction'}"] {
+        let error = continued(escalation).unwrap_err();
+        assert!(error.contains("must be a model"), "{error}");
+    }
+}
+
+#[test]
 fn api_keys_are_rejected_in_recipes_and_never_printed() {
     let openai = "teacher={kind='openai', model='m', base_url='http://h/v1'";
     for rest in [
@@ -391,6 +406,42 @@ fn api_keys_are_rejected_in_recipes_and_never_printed() {
         assert!(!error.contains("sk-secret"), "{error}");
     }
     with_sets(&[&format!("{openai}, headers={{Authorization='$TOKEN'}}}}")]).unwrap();
+}
+
+#[test]
+fn composed_tasks_can_be_balanced_by_difficulty() {
+    let with = |keys: &str| parse(&GOOD.replacen("[query]", &format!("[query]\n{keys}"), 1));
+    let recipe = with("composed = 0.5\nbalance.difficulties = { easy = 0, hard = 2.5 }").unwrap();
+    let weights = BTreeMap::from([
+        (Difficulty::Easy, 0.0),
+        (Difficulty::Medium, 1.0),
+        (Difficulty::Hard, 2.5),
+    ]);
+    assert_eq!(recipe.query.balance.difficulty_weights(), Some(weights));
+    assert_eq!(parse(&recipe.to_toml().unwrap()).unwrap(), recipe);
+    let plain = with("composed = 0.5").unwrap();
+    assert_eq!(plain.query.balance.difficulty_weights(), None);
+    for (keys, message) in [
+        (
+            "composed = 0.5\nbalance.difficulties = { hard = -1 }",
+            "hard: -1 is not a valid weight",
+        ),
+        (
+            "composed = 0.5\nbalance.difficulties = { easy = 0, medium = 0, hard = 0 }",
+            "all weights are 0",
+        ),
+        (
+            "balance.difficulties = { hard = 1 }",
+            "only composed tasks have a difficulty",
+        ),
+        (
+            "composed = 0.5\ndifficulties = [1]\nbalance.difficulties = { easy = 1 }",
+            "`query.difficulties` chooses levels as well",
+        ),
+    ] {
+        let error = with(keys).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
 }
 
 const WRITER: &str = r#"

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use super::{
-    AnswerCheck, Filter, Grade, Keep, LoopChoice, ModelChoice, ProposedChecks, Recipe, Shard,
-    SourceChoice, TaskSetChoice, TaskSetFields, WriterChoice,
+    AnswerCheck, Filter, Grade, Keep, LoopChoice, ModelChoice, ProposedChecks, Query, Recipe,
+    Shard, SourceChoice, TaskSetChoice, TaskSetFields, WriterChoice,
 };
 use pybench_interpreter::Network;
 use pybench_interpreter::{InterpreterChoice, Tier};
@@ -73,6 +73,7 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<(String, String)> {
     }
     test_share_problems(&recipe.shard, &mut reject);
     task_set_problems(recipe, &mut reject);
+    balance_problems(&recipe.query, &mut reject);
     if let Some(writer) = &recipe.query.writer {
         writer_problems(recipe, writer, &mut reject);
     }
@@ -162,13 +163,19 @@ fn goal_problems(recipe: &Recipe, rows: u64, reject: &mut impl FnMut(&str, Strin
 /// A correction needs an attempt that it continues.
 fn correction_problems(recipe: &Recipe, reject: &mut impl FnMut(&str, String)) {
     let models = recipe.models().into_iter();
-    let corrections = models.filter(|(_, choice)| matches!(choice, ModelChoice::Correction {}));
+    let corrections = models.filter(|(_, choice)| matches!(choice, ModelChoice::Correction { .. }));
     for (path, _) in corrections.filter(|(path, _)| path != "escalation.0") {
         let message = format!(
             "{path}: `kind = \"correction\"` continues the attempts of `teacher`, so it can only be the first entry \
              of `escalation`"
         );
         reject(&path, message);
+    }
+    let first = recipe.escalation.first();
+    if recipe.rollout.corrections && first.is_none_or(ModelChoice::is_script) {
+        let message = "corrections: the first entry of `escalation` must be a model, which continues the attempts of \
+                       `teacher`; the expert does that as `kind = \"correction\"`, without this key";
+        reject("rollout.corrections", message.into());
     }
 }
 
@@ -312,6 +319,30 @@ fn task_set_problems(recipe: &Recipe, reject: &mut impl FnMut(&str, String)) {
         );
         reject(&path, message);
     }
+}
+
+fn balance_problems(query: &Query, reject: &mut impl FnMut(&str, String)) {
+    let at = "query.balance.difficulties";
+    let Some(weights) = query.balance.difficulty_weights() else {
+        return;
+    };
+    for (difficulty, weight) in &query.balance.difficulties {
+        if !(weight.is_finite() && *weight >= 0.0) {
+            let name = difficulty.name();
+            let message = format!("{name}: {weight} is not a valid weight; it must be 0 or more");
+            reject(&format!("{at}.{name}"), message);
+        }
+    }
+    let problem = if weights.values().all(|weight| *weight == 0.0) {
+        "all weights are 0; give at least one difficulty a weight above 0"
+    } else if query.composed == 0.0 {
+        "only composed tasks have a difficulty; set `query.composed`, or remove `query.balance`"
+    } else if !query.difficulties.is_empty() {
+        "`query.difficulties` chooses levels as well; remove one of the two"
+    } else {
+        return;
+    };
+    reject(at, format!("difficulties: {problem}"));
 }
 
 fn list_problems(

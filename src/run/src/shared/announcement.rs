@@ -140,12 +140,14 @@ pub(super) struct StopReason {
 enum StopKind {
     Budget,
     Endpoint,
+    Store,
 }
 
 impl StopReason {
     pub(super) fn new(round: &str, reason: &RunError) -> Self {
         let kind = match reason {
             RunError::Budget(_) => StopKind::Budget,
+            RunError::StoreRefused(_) => StopKind::Store,
             _ => StopKind::Endpoint,
         };
         Self {
@@ -178,6 +180,7 @@ impl From<StopReason> for RunError {
         match reason.kind {
             StopKind::Budget => Self::Budget(reason.detail),
             StopKind::Endpoint => Self::Endpoint(reason.detail),
+            StopKind::Store => Self::StoreRefused(reason.detail),
         }
     }
 }

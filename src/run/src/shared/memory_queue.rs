@@ -16,8 +16,9 @@ const POLL: Duration = Duration::from_millis(200);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemoryQueue(Arc<Mutex<State>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    window: usize,
     /// Open units by number; the time from which they can be delivered, unless they are with a process.
     open: BTreeMap<u64, (String, Option<Instant>)>,
     done: HashSet<String>,
@@ -26,7 +27,24 @@ struct State {
     loses: usize,
 }
 
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            window: 1_000,
+            open: BTreeMap::new(),
+            done: HashSet::new(),
+            next: 0,
+            loses: 0,
+        }
+    }
+}
+
 impl MemoryQueue {
+    /// Keeps at most this many units that no process has leased.
+    pub(crate) fn set_window(&self, window: usize) {
+        self.lock().window = window;
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap()
     }
@@ -54,7 +72,7 @@ impl MemoryQueue {
 #[async_trait]
 impl UnitQueue for MemoryQueue {
     fn window(&self) -> usize {
-        1_000
+        self.lock().window
     }
 
     async fn put(&self, _round: &Round, items: &[String]) -> Result<Vec<String>, RunError> {
@@ -90,6 +108,11 @@ impl UnitQueue for MemoryQueue {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         Ok(None)
+    }
+
+    async fn clear(&self) -> Result<(), RunError> {
+        self.lock().open.clear();
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ use crate::RunError;
 /// Carries offered units to processes.
 #[async_trait]
 pub trait UnitQueue: Debug + Send + Sync {
-    /// Maximum number of units that are offered at the same time.
+    /// Maximum number of offered units that no process has leased.
     fn window(&self) -> usize;
 
     /// Puts offered units into the queue; those that are in it stay as they are. Returns the units that the queue has
@@ -30,6 +30,12 @@ pub trait UnitQueue: Debug + Send + Sync {
     /// # Errors
     /// As [`UnitQueue::put`].
     async fn take(&self, round: &Round) -> Result<Option<Box<dyn Delivery>>, RunError>;
+
+    /// Removes all units of the run. Attempts that are in progress go on, and the queue ignores how they end.
+    ///
+    /// # Errors
+    /// As [`UnitQueue::put`].
+    async fn clear(&self) -> Result<(), RunError>;
 }
 
 /// A unit that the queue has delivered to this process. Dropping it lets the queue deliver it again.

@@ -2,8 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use super::announcement::Round;
+use super::new_id;
 use crate::{FailureKind, Journal, RunError};
+
+/// Where the journal has an id of the last request that offered units.
+const RETRY: &str = "round.retry";
 
 /// Failed units of a stage that are pending again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +44,7 @@ pub fn retry_failed(
         let round = round.as_ref().filter(|round| round.stage == stage);
         if let Some(round) = round {
             journal.offer(&round.id, &stage, &items)?;
+            journal.set_metadata(RETRY, &Value::String(new_id()))?;
         }
         retried.push(Retried {
             offered: round.is_some(),
@@ -46,4 +53,10 @@ pub fn retry_failed(
         });
     }
     Ok(retried)
+}
+
+/// What tells the last request that offered units from those before it. Their queue lacks these units until the coordinator
+/// puts them.
+pub(super) fn last_retry(journal: &Journal) -> Result<Option<Value>, RunError> {
+    journal.metadata(RETRY)
 }

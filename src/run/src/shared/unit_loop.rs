@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::announcement::{Round, StopReason};
 use super::lease::{Lease, Leases};
 use super::queue::{Delivery, DeliveryEnd, UnitQueue};
-use crate::local::{Admission, log_failure, make_attempt, reason_to_stop, wait_after};
+use crate::local::{Admission, log_failure, log_outage, make_attempt, reason_to_stop, wait_after};
 use crate::{
     Bottleneck, ExecutorOptions, Failure, FailureKind, FoldedLog, InFlight, Interrupt,
     RequestCounts, RunError, RunFolder, Stage, UnitState,
@@ -297,6 +297,9 @@ impl Shared {
         tracing::debug!(stage, item, attempt, kind = ?failure.kind, "attempt failed: {failure}");
         let wait = wait_after(&self.options, &item, attempt, &failure);
         if let Some(wait) = wait {
+            if failure.outage {
+                log_outage(&self.failures, stage, &item, &failure);
+            }
             let until = journal
                 .now_millis()?
                 .saturating_add(wait.as_millis() as i64);
@@ -353,7 +356,7 @@ impl Shared {
         wait: Option<Duration>,
     ) -> Result<AttemptEnd, RunError> {
         let journal = self.folder.journal();
-        let last = wait.is_none() && failure.kind != FailureKind::Budget;
+        let last = wait.is_none() && failure.is_of_unit();
         // Either way, this process no longer has the unit.
         lease.end();
         let item = &lease.offer.item;
@@ -388,7 +391,7 @@ fn ended_workers(lost: u32) -> Failure {
     )
 }
 
-/// Numbers of failures in this round, by the call that failed; the key is empty for failures of no call.
+/// Numbers of failures in this round, by what attempts are counted for.
 struct Failures(HashMap<String, u32>);
 
 impl Failures {
@@ -401,8 +404,7 @@ impl Failures {
 
     /// Counts a failure; the number of those like it.
     fn add(&mut self, failure: &Failure) -> u32 {
-        let call = failure.call.as_ref().map(|call| call.as_str().to_owned());
-        let count = self.0.entry(call.unwrap_or_default()).or_default();
+        let count = self.0.entry(failure.counted_for()).or_default();
         *count = count.saturating_add(1);
         *count
     }

@@ -7,7 +7,6 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use futures::TryStreamExt;
 use object_store::path::Path as Location;
@@ -15,14 +14,17 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use pybench_types::id::Digest;
 
 use super::bucket_store::BucketStore;
+use super::check_key;
 use super::download::{Object, download};
 use super::failure::{StoreError, found};
 use super::server::{ObjectServer, StoreKind};
-use super::{Store, check_key};
 use crate::RunError;
 
 /// Forms of a path in a bucket.
 const FORMS: &str = "s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH";
+
+/// Objects below a path that are looked at; a bucket of somebody else may have any number of them.
+const MAX_OBJECTS: usize = 1_000_000;
 
 /// A path in a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,21 +114,12 @@ impl std::fmt::Display for BucketPath {
     }
 }
 
-/// The store at a path in a bucket, which holds the content-addressed files of a run that `--runs-dir` keeps there; `None` for
-/// other paths.
-///
-/// # Errors
-/// [`RunError::BadInput`] if the bucket has no name; [`RunError::Environment`] if an environment variable is missing.
-pub fn store_at(path: &Path) -> Result<Option<Arc<dyn Store>>, RunError> {
-    let store = BucketPath::of(path).map(|path| path.store()).transpose()?;
-    Ok(store.map(|store| -> Arc<dyn Store> { Arc::new(store) }))
-}
-
 /// A local copy of the file or the folder that a path in a bucket names, in `cache`; `None` for other paths. What the cache has
 /// is not read again, unless it has changed in the bucket. A download that was interrupted continues where it stopped.
 ///
 /// # Errors
-/// [`RunError::BadInput`] if there is nothing of that name; [`RunError::Store`] if the server does not answer.
+/// [`RunError::BadInput`] if there is nothing of that name, or a folder with more than a million files;
+/// [`RunError::Store`] if the server does not answer.
 pub fn local_copy(path: &Path, cache: &Path) -> Result<Option<PathBuf>, RunError> {
     local_copy_of(path, cache, |_| true)
 }
@@ -145,7 +138,12 @@ pub fn local_copy_of(
         return Ok(None);
     };
     let store = asked.store()?;
-    let mut objects = objects(&store)?;
+    let Some(mut objects) = objects(&store, MAX_OBJECTS)? else {
+        return Err(RunError::BadInput(format!(
+            "{asked}: the folder has more than {MAX_OBJECTS} files, which are the most that are copied to this machine; name a \
+             folder below it, or copy the files to a disk and name their folder there"
+        )));
+    };
     objects.retain(|object| is_wanted(&object.name));
     if objects.is_empty() {
         return Err(RunError::BadInput(format!(
@@ -161,8 +159,8 @@ pub fn local_copy_of(
     Ok(Some(copy))
 }
 
-/// The object at the path of a store, or those below it, sorted.
-fn objects(store: &BucketStore) -> Result<Vec<Object>, RunError> {
+/// The object at the path of a store, or those below it, sorted; `None` if there are more than `max`.
+fn objects(store: &BucketStore, max: usize) -> Result<Option<Vec<Object>>, RunError> {
     let folder = store.folder().to_owned();
     store.run("listing files".to_owned(), move |client| {
         let folder = folder.clone();
@@ -170,26 +168,32 @@ fn objects(store: &BucketStore) -> Result<Vec<Object>, RunError> {
             let location =
                 Location::parse(&folder).map_err(|error| StoreError::Store(error.into()))?;
             if let Some(object) = found(client.head(&location).await)? {
-                return Ok(vec![Object {
+                return Ok(Some(vec![Object {
                     name: String::new(),
                     key: object.location.to_string(),
                     size: object.size,
                     tag: object.e_tag,
-                }]);
+                }]));
             }
-            let listed: Vec<_> = client.list(Some(&location)).try_collect().await?;
-            let objects = listed.into_iter().filter_map(|object| {
-                let name = object.location.as_ref().strip_prefix(&folder)?;
-                Some(Object {
-                    name: name.strip_prefix('/')?.to_owned(),
+            let (mut listed, mut objects) = (client.list(Some(&location)), Vec::new());
+            while let Some(object) = listed.try_next().await? {
+                let name = object.location.as_ref().strip_prefix(&folder);
+                let Some(name) = name.and_then(|name| name.strip_prefix('/')) else {
+                    continue;
+                };
+                if objects.len() == max {
+                    return Ok(None);
+                }
+                objects.push(Object {
+                    name: name.to_owned(),
                     key: object.location.to_string(),
                     size: object.size,
                     tag: object.e_tag,
-                })
-            });
-            let mut objects = without_markers(objects.collect());
+                });
+            }
+            let mut objects = without_markers(objects);
             objects.sort();
-            Ok(objects)
+            Ok(Some(objects))
         }
     })
 }
@@ -208,6 +212,7 @@ fn without_markers(mut objects: Vec<Object>) -> Vec<Object> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Store;
 
     #[test]
     fn paths_in_buckets_are_told_from_others() {
@@ -246,6 +251,21 @@ mod tests {
             let error = of(wrong).unwrap().store().unwrap_err().to_string();
             assert!(error.contains("expected s3://BUCKET/PATH"), "{error}");
         }
+    }
+
+    #[test]
+    fn only_so_many_objects_are_listed() {
+        let store = BucketStore::in_memory("data");
+        let root = tempfile::tempdir().unwrap();
+        let source = root.path().join("source");
+        std::fs::write(&source, "a").unwrap();
+        for name in ["a", "b/c", "d"] {
+            store.put(name, &source).unwrap();
+        }
+        assert_eq!(objects(&store, 2).unwrap(), None);
+        let listed = objects(&store, 3).unwrap().unwrap();
+        let names: Vec<&str> = listed.iter().map(|object| object.name.as_str()).collect();
+        assert_eq!(names, ["a", "b/c", "d"]);
     }
 
     #[test]

@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Location;
 use object_store::{
-    Error, GetOptions, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
-    PutPayload,
+    Error, GetOptions, GetResult, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode,
+    PutOptions, PutPayload,
 };
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Runtime;
 
 use super::connection::Connection;
-use super::failure::{StoreError, found};
+use super::failure::{StoreError, found, refusal};
+use super::fetched_file::FetchedFile;
 use super::server::{ObjectServer, StoreKind};
 use super::uploads::{abandoned_uploads, abort};
-use super::{Store, check_key};
+use super::{ExpectedFile, Store, check_key};
 use crate::RunError;
 use crate::blocking::waiting;
-use crate::replace::{finish_file, new_file};
 
 /// Files up to this size are stored with one request, and only if the key is free; larger ones in parts of this size. A
 /// server shows a file in parts when all of them are there. Large files are read in parts of this size too.
@@ -136,12 +136,26 @@ impl BucketStore {
             ))
         })?;
         ended.map_err(|error| match error {
-            StoreError::Store(error) => {
-                let remedy = &self.connection.remedy;
-                RunError::Store(format!("{}: {what}: {error}{remedy}", self.describe()))
-            }
+            StoreError::Store(error) => self.failed(&what, &error),
             StoreError::File(error) => RunError::io(what)(error),
+            refused @ (StoreError::TooLarge(_)
+            | StoreError::TooMany(_)
+            | StoreError::OtherDigest { .. }) => {
+                RunError::BadInput(format!("{}: {what}: {refused}", self.describe()))
+            }
         })
+    }
+
+    /// The error of requests that failed.
+    fn failed(&self, what: &str, error: &Error) -> RunError {
+        let remedy = &self.connection.remedy;
+        let text = format!("{}: {what}: {error}{remedy}", self.describe());
+        match refusal(error) {
+            Some(way_out) => {
+                RunError::StoreRefused(format!("{text}; {way_out}, and repeat the command"))
+            }
+            None => RunError::Store(text),
+        }
     }
 }
 
@@ -181,12 +195,17 @@ impl Store for BucketStore {
         })
     }
 
-    fn fetch(&self, key: &str, path: &Path) -> Result<bool, RunError> {
-        let (location, path) = (self.location(key)?, path.to_owned());
+    fn fetch_expected(
+        &self,
+        key: &str,
+        path: &Path,
+        expected: &ExpectedFile,
+    ) -> Result<bool, RunError> {
+        let (location, path, expected) = (self.location(key)?, path.to_owned(), expected.clone());
         let what = format!("fetching {key} to {}", path.display());
         self.run(what, move |client| {
-            let (location, path) = (location.clone(), path.clone());
-            async move { fetch_object(client.as_ref(), &location, &path).await }
+            let (location, path, expected) = (location.clone(), path.clone(), expected.clone());
+            async move { fetch_object(client.as_ref(), &location, &path, &expected).await }
         })
     }
 
@@ -198,18 +217,22 @@ impl Store for BucketStore {
         })
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<String>, RunError> {
+    fn list_up_to(&self, folder: &str, max: usize) -> Result<Vec<String>, RunError> {
         let location = self.location(folder)?;
         let prefix = format!("{}/", self.folder);
         self.run(format!("listing {folder}"), move |client| {
             let (location, prefix) = (location.clone(), prefix.clone());
             async move {
-                let objects: Vec<_> = client.list(Some(&location)).try_collect().await?;
-                let keys = objects.iter().filter_map(|object| {
-                    let key = object.location.as_ref().strip_prefix(&prefix)?;
-                    Some(key.to_owned())
-                });
-                let mut keys: Vec<String> = keys.collect();
+                let mut objects = client.list(Some(&location));
+                let (mut keys, mut objects_seen) = (Vec::<String>::new(), 0);
+                while let Some(object) = objects.try_next().await? {
+                    objects_seen += 1;
+                    if objects_seen > max {
+                        return Err(StoreError::TooMany(max));
+                    }
+                    let key = object.location.as_ref().strip_prefix(&prefix);
+                    keys.extend(key.map(str::to_owned));
+                }
                 keys.sort();
                 Ok(keys)
             }
@@ -260,37 +283,64 @@ impl Store for BucketStore {
     }
 }
 
-/// Copies an object to a file, which appears when it is complete; `false` if there is none.
+/// Copies an object to a file, which appears when it is complete and as expected; `false` if there is none.
 async fn fetch_object(
     client: &dyn ObjectStore,
     location: &Location,
     path: &Path,
+    expected: &ExpectedFile,
 ) -> Result<bool, StoreError> {
     let Some(object) = found(client.get(location).await)? else {
         return Ok(false);
     };
-    let mut out = new_file(path)?;
     let size = object.meta.size;
+    if size > expected.max {
+        return Err(StoreError::TooLarge(expected.max));
+    }
+    let mut out = FetchedFile::new(path, expected)?;
     if size <= PART as u64 {
-        let mut chunks = object.into_stream();
-        while let Some(chunk) = chunks.next().await {
-            out.write_all(&chunk?)?;
-        }
+        write_body(object, size, &mut out).await?;
     } else {
         let tag = object.meta.e_tag.clone();
         drop(object);
         for start in (0..size).step_by(PART) {
-            let range = start..(start + PART as u64).min(size);
-            let options = GetOptions::new().with_range(Some(range));
+            let end = (start + PART as u64).min(size);
+            let options = GetOptions::new().with_range(Some(start..end));
             let part = client.get_opts(location, options).await?;
             if part.meta.e_tag != tag {
                 return Err(replaced(location));
             }
-            out.write_all(&part.bytes().await?)?;
+            write_body(part, end - start, &mut out).await?;
         }
     }
-    finish_file(out, path)?;
+    out.finish(path)?;
     Ok(true)
+}
+
+/// Writes the body of a response, which has to have as many bytes as the server has announced.
+pub(super) async fn write_body(
+    response: GetResult,
+    length: u64,
+    out: &mut impl Write,
+) -> Result<(), StoreError> {
+    let location = response.meta.location.clone();
+    let other_length = || {
+        StoreError::Store(Error::Generic {
+            store: "bucket",
+            source: format!("{location}: the body has not the length that was announced").into(),
+        })
+    };
+    let (mut chunks, mut left) = (response.into_stream(), length);
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk?;
+        let rest = left.checked_sub(chunk.len() as u64);
+        left = rest.ok_or_else(other_length)?;
+        out.write_all(&chunk)?;
+    }
+    match left {
+        0 => Ok(()),
+        _ => Err(other_length()),
+    }
 }
 
 /// An object that was read in parts has changed meanwhile; it is read again.
@@ -387,6 +437,8 @@ fn runtime() -> Result<&'static Runtime, RunError> {
 
 #[cfg(test)]
 mod tests {
+    use pybench_types::id::Digest;
+
     use super::*;
 
     /// Services report an existing key with different errors; S3's is tested with a server.
@@ -408,5 +460,74 @@ mod tests {
         assert!(!store.fetch("files/b", &to).unwrap());
         // The service itself deletes unfinished uploads.
         assert_eq!(store.end_uploads().unwrap(), 0);
+    }
+
+    #[test]
+    fn an_object_that_is_not_as_expected_does_not_appear() {
+        let store = BucketStore::in_memory("runs/a");
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("in"), folder.path().join("out/file"));
+        // Read at once, and in parts.
+        for (key, size) in [("files/a", 3), ("files/b", PART + 1)] {
+            let mut bytes = vec![1_u8; size];
+            let expected = ExpectedFile {
+                max: size as u64,
+                ..ExpectedFile::with_digest(&Digest::of_bytes(&bytes))
+            };
+            let stored = |bytes: &[u8]| {
+                store.delete(key).unwrap();
+                std::fs::write(&from, bytes).unwrap();
+                store.put(key, &from).unwrap();
+                store.fetch_expected(key, &to, &expected)
+            };
+            assert!(stored(&bytes).unwrap());
+            assert!(std::fs::read(&to).unwrap() == bytes);
+            std::fs::remove_file(&to).unwrap();
+            bytes[size - 1] = 2;
+            let error = stored(&bytes).unwrap_err().to_string();
+            let (wrong, right) = (Digest::of_bytes(&bytes), expected.digest.as_ref().unwrap());
+            for words in [key, "is damaged", wrong.as_str(), right.as_str()] {
+                assert!(error.contains(words), "{error}");
+            }
+            bytes.push(1);
+            let error = stored(&bytes).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("more than {size} bytes")),
+                "{error}"
+            );
+            let parent = to.parent().unwrap();
+            assert_eq!(std::fs::read_dir(parent).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn only_so_many_keys_are_listed() {
+        let store = BucketStore::in_memory("runs/a");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for key in ["copies/1", "copies/2"] {
+            store.put(key, file.path()).unwrap();
+        }
+        assert_eq!(store.list_up_to("copies", 2).unwrap().len(), 2);
+        let error = store.list_up_to("copies", 1).unwrap_err().to_string();
+        assert!(error.contains("more than 1 files"), "{error}");
+    }
+
+    #[test]
+    fn a_body_has_the_length_that_was_announced() {
+        let objects = object_store::memory::InMemory::new();
+        let location = Location::from("a");
+        let read = async |length: u64| {
+            let mut out = Vec::new();
+            write_body(objects.get(&location).await?, length, &mut out).await?;
+            Ok::<_, StoreError>(out)
+        };
+        let runtime = runtime().unwrap();
+        let payload = PutPayload::from(b"abc".to_vec());
+        runtime.block_on(objects.put(&location, payload)).unwrap();
+        assert_eq!(runtime.block_on(read(3)).unwrap(), b"abc");
+        for wrong in [2, 4] {
+            let error = runtime.block_on(read(wrong)).unwrap_err();
+            assert!(error.may_pass(true), "{error}");
+        }
     }
 }

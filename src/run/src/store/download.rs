@@ -11,7 +11,7 @@ use pybench_types::text;
 use serde::Serialize;
 
 use super::Store;
-use super::bucket_store::{BucketStore, PART, replaced};
+use super::bucket_store::{BucketStore, PART, replaced, write_body};
 use super::failure::StoreError;
 use crate::RunError;
 
@@ -135,12 +135,12 @@ fn fetch_range(store: &BucketStore, object: &Object, start: u64) -> Result<Vec<u
             let length = range.end - range.start;
             let options = GetOptions::new().with_range(Some(range));
             let part = client.get_opts(&location, options).await?;
-            let is_same = is_same_tag(part.meta.e_tag.as_deref(), object.tag.as_deref());
-            let bytes = part.bytes().await?;
-            match is_same && bytes.len() as u64 == length {
-                true => Ok(bytes.to_vec()),
-                false => Err(replaced(&location)),
+            if !is_same_tag(part.meta.e_tag.as_deref(), object.tag.as_deref()) {
+                return Err(replaced(&location));
             }
+            let mut bytes = Vec::new();
+            write_body(part, length, &mut bytes).await?;
+            Ok(bytes)
         }
     })
 }

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use pybench_files::open_regular;
 
-use super::{Store, check_key};
+use super::failure::StoreError;
+use super::fetched_file::FetchedFile;
+use super::{ExpectedFile, Store, check_key};
 use crate::RunError;
-use crate::replace::{new_file, replace_file};
+use crate::replace::new_file;
 
 /// Files below a folder.
 #[derive(Clone, Debug)]
@@ -40,19 +42,31 @@ impl Store for FolderStore {
         )))
     }
 
-    fn fetch(&self, key: &str, path: &Path) -> Result<bool, RunError> {
+    fn fetch_expected(
+        &self,
+        key: &str,
+        path: &Path,
+        expected: &ExpectedFile,
+    ) -> Result<bool, RunError> {
         let from = self.path(key)?;
         let mut file = match open_regular(&from) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             opened => opened.map_err(RunError::io(from.display().to_string()))?,
         };
-        let copied = replace_file(path, |out| io::copy(&mut file, out).map(|_| ()));
-        copied.map_err(RunError::io(format!(
-            "{} → {}",
-            from.display(),
-            path.display()
-        )))?;
-        Ok(true)
+        let mut copy = || -> Result<(), StoreError> {
+            let mut out = FetchedFile::new(path, expected)?;
+            io::copy(&mut file, &mut out)?;
+            out.finish(path)
+        };
+        match copy() {
+            Ok(()) => Ok(true),
+            Err(StoreError::File(error)) => Err(RunError::io(format!(
+                "{} → {}",
+                from.display(),
+                path.display()
+            ))(error)),
+            Err(refused) => Err(RunError::BadInput(format!("{}: {refused}", from.display()))),
+        }
     }
 
     fn size(&self, key: &str) -> Result<Option<u64>, RunError> {
@@ -64,9 +78,9 @@ impl Store for FolderStore {
         }
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<String>, RunError> {
-        let mut keys = Vec::new();
-        add_keys(&self.path(folder)?, folder, &mut keys)?;
+    fn list_up_to(&self, folder: &str, max: usize) -> Result<Vec<String>, RunError> {
+        let (path, mut keys) = (self.path(folder)?, Vec::new());
+        add_keys(&path, folder, max, &mut keys)?;
         keys.sort();
         Ok(keys)
     }
@@ -107,8 +121,8 @@ fn create(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Adds the keys of the files in and below a folder. Unfinished files begin with a dot.
-fn add_keys(path: &Path, folder: &str, keys: &mut Vec<String>) -> Result<(), RunError> {
+/// Adds the keys of the files in and below a folder, until there are more than `max`. Unfinished files begin with a dot.
+fn add_keys(path: &Path, folder: &str, max: usize, keys: &mut Vec<String>) -> Result<(), RunError> {
     let wrap = || RunError::io(path.display().to_string());
     let entries = match fs::read_dir(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -122,7 +136,14 @@ fn add_keys(path: &Path, folder: &str, keys: &mut Vec<String>) -> Result<(), Run
         let key = format!("{folder}/{name}");
         match entry.file_type().map_err(wrap())? {
             _ if check_key(&key).is_err() => {}
-            kind if kind.is_dir() => add_keys(&entry.path(), &key, keys)?,
+            kind if kind.is_dir() => add_keys(&entry.path(), &key, max, keys)?,
+            kind if kind.is_file() && keys.len() == max => {
+                return Err(RunError::BadInput(format!(
+                    "{}: {}",
+                    path.display(),
+                    StoreError::TooMany(max)
+                )));
+            }
             kind if kind.is_file() => keys.push(key),
             _ => {}
         }

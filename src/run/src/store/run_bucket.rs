@@ -9,6 +9,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::ErrorKind;
 use std::path::Path;
 
+use pybench_types::text;
 use serde::{Deserialize, Serialize};
 
 use super::Store;
@@ -21,6 +22,13 @@ use crate::replace::write_atomically;
 
 /// Key of the name of the folder.
 const OWNER: &str = "owner";
+
+/// Maximum size of that name, in bytes.
+const MAX_OWNER: u64 = 16 << 10;
+
+/// How this run gets an address that no other run has.
+const ANOTHER_ADDRESS: &str = "give this run another name (--run NAME; one that has begun keeps its work if you first rename its \
+    folder to NAME and delete bucket.toml in it), or another prefix (--runs-dir, or in the profile)";
 
 /// The bucket of a run folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,15 +107,16 @@ impl RunBucket {
         write_atomically(&path, self.owner.as_bytes())?;
         // A key that exists is kept.
         store.put(OWNER, &path)?;
-        let is_there = store.fetch(OWNER, &path)?;
+        let is_there = store.fetch_up_to(OWNER, &path, MAX_OWNER)?;
         let owner = fs::read_to_string(&path);
         let owner = owner.map_err(RunError::io(path.display().to_string()))?;
         match is_there && owner == self.owner {
             true => Ok(()),
             false => Err(RunError::Conflict(format!(
-                "{}: this run is made in {owner}; continue it there, or choose another name with --run NAME. If that folder is \
-                 lost, delete the run in the bucket to start over",
-                self.address
+                "{address}: this run is made in {}; continue it there, or {ANOTHER_ADDRESS}. If that folder is lost, delete \
+                 everything below {address}/ in the bucket, and repeat this command",
+                text::line(&owner),
+                address = self.address
             ))),
         }
     }
@@ -120,9 +129,9 @@ impl RunBucket {
         match store.size(OWNER)?.is_some() || store.list(COPIES)?.is_empty() {
             true => Ok(()),
             false => Err(RunError::Conflict(format!(
-                "{}: there are copies of another run, which has a profile; choose another name with --run NAME or another \
-                 --runs-dir. If that run is not needed, delete its copies in the bucket",
-                self.address
+                "{address}: there are copies of another run, which has a profile; {ANOTHER_ADDRESS}. If those copies are not \
+                 needed, delete everything below {address}/ in the bucket, and repeat this command",
+                address = self.address
             ))),
         }
     }
@@ -187,7 +196,9 @@ mod tests {
         let error = late.check_owner(&store).unwrap_err();
         assert_eq!(error.exit_code(), crate::ExitCode::Conflict);
         let folder = mine.path().canonicalize().unwrap();
-        assert!(error.to_string().contains(folder.to_str().unwrap()));
+        let error = error.to_string();
+        assert!(error.contains(folder.to_str().unwrap()), "{error}");
+        assert!(error.contains("below s3://b/runs/a/ in"), "{error}");
         taken.check_owner(&store).unwrap();
     }
 
@@ -250,6 +261,9 @@ mod tests {
         store.delete(OWNER).unwrap();
         let error = claimed.check_free(&store).unwrap_err();
         assert_eq!(error.exit_code(), crate::ExitCode::Conflict);
-        assert!(error.to_string().contains("--run NAME"), "{error}");
+        let error = error.to_string();
+        for remedy in ["--run NAME", "rename its folder", "below s3://b/runs/a/ in"] {
+            assert!(error.contains(remedy), "{error}");
+        }
     }
 }

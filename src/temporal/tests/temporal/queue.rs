@@ -155,6 +155,63 @@ async fn another_version_and_another_run_take_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_unit_goes_on_in_another_version() {
+    let Some(server) = temporal::server() else {
+        return;
+    };
+    let queue = queue(&server, "run_continued", 30).await;
+    let [first, second] = ["a", "b"].map(|version| round(version, version));
+    let items = numbered(2);
+    queue.put(&first, &items).await.unwrap();
+    // One unit is in work, the other one waits.
+    let in_work = take(&queue, &first, 20).await.unwrap();
+    assert!(queue.put(&second, &items).await.unwrap().is_empty());
+    let mut taken = BTreeSet::new();
+    for _ in &items {
+        let delivery = take(&queue, &second, 20).await.unwrap();
+        taken.insert(delivery.item().to_owned());
+        delivery.end(DeliveryEnd::Done).await;
+    }
+    assert_eq!(taken, BTreeSet::from_iter(items.iter().cloned()));
+    in_work.end(DeliveryEnd::Again(Duration::ZERO)).await;
+    assert!(take(&queue, &first, 3).await.is_none(), "it is gone");
+    assert_eq!(queue.put(&first, &items).await.unwrap().len(), 2);
+}
+
+/// Waits until Temporal's list, which lags behind, has this many open activities.
+async fn wait_for_open(queue: &TemporalQueue, count: usize) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while queue.open().await.unwrap() != count {
+        assert!(Instant::now() < until, "there are never {count}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_cleared_run_is_left() {
+    let Some(server) = temporal::server() else {
+        return;
+    };
+    let own = queue(&server, "run_cleared", 30).await;
+    let other = queue(&server, "run_cleared_2", 30).await;
+    let (round, items) = (round("1", "a"), numbered(20));
+    for queue in [&own, &other] {
+        queue.put(&round, &items).await.unwrap();
+        wait_for_open(queue, items.len()).await;
+    }
+    let in_work = take(&own, &round, 20).await.unwrap();
+    own.clear().await.unwrap();
+    assert_eq!(own.open().await.unwrap(), 0);
+    assert_eq!(other.open().await.unwrap(), items.len(), "of another run");
+    in_work.end(DeliveryEnd::Done).await;
+    assert!(take(&own, &round, 3).await.is_none());
+    // The run can go on.
+    assert!(own.put(&round, &items).await.unwrap().is_empty());
+    assert!(take(&own, &round, 20).await.is_some());
+    other.clear().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn units_survive_a_restart_of_the_server() {
     let Some(programs) = temporal::programs() else {
         return;

@@ -237,7 +237,7 @@ fn headline(question: &dyn Question) -> Headline {
 pub(super) fn reply(trajectory: &Trajectory) -> &str {
     match trajectory.end {
         End::Finished | End::NoAnswer => trajectory.answer(),
-        End::MaxTurns | End::Repetition => "",
+        End::MaxTurns | End::Repetition | End::NoCode => "",
     }
 }
 

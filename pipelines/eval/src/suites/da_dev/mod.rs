@@ -49,7 +49,7 @@ const TOLERANCE: f64 = 1e-6;
 
 const NOTES: &[&str] = &[
     "`upstream` is the authors' accuracy by question: every `@name[value]` equals its label as text or within 1e-6. Their scorer leaves out questions without a response, so one correct answer of 257 scores 100 %; the number of tasks beside the rate is the number of responses.",
-    "`strict` counts every question: no response is a wrong answer. A name with two different values is wrong, and so is a reply with names that the question does not ask for: one that states every name of the benchmark passes `upstream` often.",
+    "`strict` counts every question except one that a copy of its prompt solves (741): no response is a wrong answer. A name with two different values is wrong, and so is a reply with names that the question does not ask for: one that states every name of the benchmark passes `upstream` often.",
 ];
 
 static NAMED: LazyLock<Regex> = LazyLock::new(|| {

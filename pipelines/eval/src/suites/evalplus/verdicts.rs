@@ -18,6 +18,9 @@ pub(super) const SCRIPT: &str = concat!(
     include_str!("score_programs.py")
 );
 
+/// EvalPlus' own limit of memory, 4 GiB: Mbpp/255 returns 1.1 GB.
+const MEMORY_MIB: u64 = 4096;
+
 /// Executes programs in sessions without network.
 pub(super) struct Executor(Script);
 
@@ -27,6 +30,7 @@ impl Executor {
             text: SCRIPT,
             interpreter,
             modules: Vec::new(),
+            memory_mib: MEMORY_MIB,
             task_seconds: 120,
             answer_seconds: 105,
         })

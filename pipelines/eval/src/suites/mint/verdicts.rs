@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use async_trait::async_trait;
+use pybench_interpreter::Limits;
 use pybench_run::{Failure, FailureKind, RunError};
 use pybench_types::id::Digest;
 use serde_json::{Value, json};
@@ -57,6 +58,7 @@ impl Executor {
                 text: SCRIPT,
                 interpreter: env.interpreter.clone(),
                 modules,
+                memory_mib: Limits::default().memory_mib,
                 task_seconds: 60,
                 answer_seconds: 15,
             },

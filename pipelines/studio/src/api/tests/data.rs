@@ -88,6 +88,7 @@ async fn recipes_status_and_results_are_answered() {
         "/api/data/z/status",
         "/api/data/z/recipe",
         "/api/data/z/events",
+        "/api/data/z/changes",
         "/api/data/x/statistics",
     ] {
         assert_eq!(studio.get(path).await.0, StatusCode::NOT_FOUND, "{path}");

@@ -53,6 +53,8 @@ async fn evaluations_are_listed_shown_and_compared() {
         (&pair["first"], &pair["first_code"]),
         (&json!(1), &json!(1))
     );
+    let last = "/api/compare/pair?a=x&a_number=1&b=y&b_number=2&turn=9";
+    assert_eq!(studio.json(last).await, pair);
     for (path, expected) in [
         ("/api/compare?a=x&b=nothing", StatusCode::NOT_FOUND),
         (

@@ -89,3 +89,25 @@ async fn events_follow_the_agreement_of_two_people() {
     assert_eq!(summary["agreements"][0]["agree"], 0.0);
     assert_eq!(summary, studio.json("/api/data/x/reviews").await);
 }
+
+#[tokio::test]
+async fn events_follow_the_files_of_a_dataset() {
+    let studio = studio();
+    let mut events = Events::follow(&studio, "/api/data/d/changes").await;
+    let before = events.next().await;
+    assert_eq!(before["newer"], Value::Null);
+    assert_eq!(studio.json("/api/data/d").await["state"], before);
+    let path = studio.folder.path().join("d/train.jsonl");
+    let row = std::fs::read_to_string(&path).unwrap();
+    let next = studio.folder.path().join("next.jsonl");
+    std::fs::write(&next, format!("{row}\n{row}")).unwrap();
+    std::fs::rename(next, path).unwrap();
+    // An event may come when the new list begins to be made.
+    let mut last = events.next().await;
+    while last["newer"] != Value::Null {
+        last = events.next().await;
+    }
+    assert_ne!(last["version"], before["version"]);
+    let page = studio.json("/api/data/d").await;
+    assert_eq!((&page["total"], &page["state"]), (&json!(2), &last));
+}

@@ -6,11 +6,12 @@ use std::sync::Mutex;
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
 use pybench_run::Price;
 use pybench_testing::endpoint::{Answer, Endpoint};
-use pybench_types::human_edit::AuthorKind;
+use pybench_types::human_edit::{AuthorKind, TurnAuthor};
 use serde_json::json;
 
 use super::*;
 use crate::edit::continuation::{Continuation, ContinueRequest};
+use crate::model_choice::ModelEndpoint;
 use crate::saved_edits;
 
 /// Sends these replies, then writes for ever.
@@ -48,7 +49,9 @@ impl ChatModel for Scripted {
 fn one_turn() -> ContinueRequest {
     ContinueRequest {
         after: 0,
-        agent: "a".into(),
+        agent: Some("a".into()),
+        endpoint: None,
+        file: None,
         turns: 1,
         tokens: 1_000_000,
         usd: Some(5.0),
@@ -207,7 +210,7 @@ async fn an_agent_of_the_recipe_goes_on_in_the_format_of_the_recorded_trajectory
     until(&fork, Phase::Waiting).await;
     let request = |agent: &str| ContinueRequest {
         after: 1,
-        agent: agent.into(),
+        agent: Some(agent.into()),
         usd: None,
         ..one_turn()
     };
@@ -229,6 +232,61 @@ async fn an_agent_of_the_recipe_goes_on_in_the_format_of_the_recorded_trajectory
         (shown.turns, shown.micro_usd, shown.working),
         (1, None, false)
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_the_recipe_does_not_name_goes_on() {
+    let answer = Answer::Content(FORMAT.write_answer("2"));
+    let endpoint = Endpoint::always(answer).await;
+    let bench = Bench::new(LONG);
+    let fork = bench.begin(bench.plan(2, ""), Vec::new()).unwrap().unwrap();
+    until(&fork, Phase::Waiting).await;
+    let named = ModelEndpoint {
+        address: endpoint.base_url(),
+        model: "other".into(),
+        key_env: None,
+    };
+    let request = |named: &ModelEndpoint| ContinueRequest {
+        agent: None,
+        endpoint: Some(named.clone()),
+        usd: None,
+        ..one_turn()
+    };
+    let why = async |request: ContinueRequest| {
+        let refused = bench.forks.continue_by(&fork, &request).await;
+        text_of(refused.unwrap_err())
+    };
+    // This variable is set, and must not be sent over http to another machine.
+    let insecure = ModelEndpoint {
+        address: "http://h/v1".into(),
+        key_env: Some("PATH".into()),
+        ..named.clone()
+    };
+    let unset = ModelEndpoint {
+        key_env: Some("PYBENCH_TEST_VARIABLE_THAT_IS_NOT_SET".into()),
+        ..named.clone()
+    };
+    let several = ContinueRequest {
+        file: Some("m.gguf".into()),
+        ..request(&named)
+    };
+    let none = ContinueRequest {
+        endpoint: None,
+        ..request(&named)
+    };
+    assert!(why(request(&insecure)).await.contains("over https"));
+    assert!(why(request(&unset)).await.contains("not set"));
+    assert!(why(several).await.contains("several models"));
+    assert!(why(none).await.contains("no model"));
+    // What was refused is not offered.
+    assert_eq!(bench.forks.models().list().endpoints, Some(Vec::new()));
+    let allowed = request(&named);
+    bench.forks.continue_by(&fork, &allowed).await.unwrap();
+    until(&fork, Phase::Checked).await;
+    let view = fork.view();
+    assert!(view.verdict.unwrap().accepted);
+    assert_eq!(view.authors, [TurnAuthor::model("openai:other")]);
+    assert_eq!(bench.forks.models().list().endpoints, Some(vec![named]));
 }
 
 #[tokio::test]

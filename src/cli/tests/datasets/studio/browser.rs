@@ -1,6 +1,7 @@
 //! The pages in Chromium.
 
 use std::net::TcpListener;
+use std::path::Path;
 
 use axum::response::Html;
 use axum::{Router, routing::get};
@@ -10,18 +11,27 @@ use super::{Studio, hostile, one_row, run};
 
 const ENTER: &str = "\u{e007}";
 
-/// The number of elements that only hostile text would make. The frames of HTML files have an empty sandbox.
-const INSIDE: &str = "document.querySelectorAll('iframe:not([sandbox=\"\"]), form[action], a[href^=javascript], svg, object, embed').length";
+/// The number of elements that only hostile text would make. The frames of HTML files have an empty sandbox, and the drawings
+/// of the app have a class.
+const INSIDE: &str = "document.querySelectorAll('iframe:not([sandbox=\"\"]), form[action], a[href^=javascript], svg:not([class]), object, embed').length";
 
-/// The browser, and whether the program has the app; `None`, with a printed reason, where one is missing.
+/// The browser; `None`, with a printed reason, where it or the app is missing.
 pub(super) async fn browser(studio: &Studio) -> Option<Browser> {
+    match has_app(studio).await {
+        true => Browser::start().await,
+        false => None,
+    }
+}
+
+/// Whether the program has the app; prints the reason where it does not.
+pub(super) async fn has_app(studio: &Studio) -> bool {
     let page = studio.answer("/").await.text().await.unwrap();
-    if page.contains("The web app is not part of this program") {
+    let is_missing = page.contains("The web app is not part of this program");
+    if is_missing {
         let text = "the studio's web app: pipelines/studio/web/build";
         pybench_testing::skip::missing_tool(text);
-        return None;
     }
-    Browser::start().await
+    !is_missing
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,6 +102,66 @@ async fn a_person_finds_and_reads_a_trajectory() {
     assert!(studio.interrupt().success());
 }
 
+/// A studio of these runs, with a model to talk with that does not answer. Conversations are kept in `chats`.
+async fn studio_with_a_model(runs: &Path, chats: &Path) -> Studio {
+    let recipe = chats.join("r.toml");
+    let agents = "[agents.m]\nkind = 'openai'\nmodel = 'm'\nbase_url = 'http://127.0.0.1:1/v1'\n";
+    std::fs::write(&recipe, format!("name = 't'\n{agents}")).unwrap();
+    let history = chats.join("history");
+    let args: [&Path; 6] = [
+        "--runs-dir".as_ref(),
+        runs,
+        "--chat-recipe".as_ref(),
+        &recipe,
+        "--chat-history".as_ref(),
+        &history,
+    ];
+    Studio::start(&args).await
+}
+
+/// Checks that a page with hostile text was not attacked.
+async fn is_safe(browser: &Browser, page: &str) {
+    let owned = browser.value("window.owned === undefined").await;
+    assert_eq!(owned, true, "{page}: a script was executed");
+    assert_eq!(browser.value(INSIDE).await, 0, "{page}");
+}
+
+/// Opens a page, waits until it shows hostile text, and checks that it was not attacked.
+async fn opens_safely(studio: &Studio, browser: &Browser, path: &str, shown: &str) {
+    browser.open(&format!("{}{path}", studio.url)).await;
+    browser.wait(shown).await;
+    is_safe(browser, path).await;
+}
+
+/// Opens the pages of two hostile evaluations, which are added to the runs, and a conversation about a task of one.
+async fn evaluations_are_text(studio: &Studio, browser: &Browser, runs: &Path, attack: &str) {
+    let names = ["b", "c"].map(|name| format!("{name}<img src=x onerror=window.owned=1>"));
+    for name in &names {
+        hostile::evaluation_run(&runs.join(name), attack);
+    }
+    let [a, b] = names.map(|name| name.replace(' ', "%20"));
+    let has = |element: &str| {
+        format!(
+            "[...document.querySelectorAll({element:?})].some((one) => one.textContent.includes('window.owned=1'))"
+        )
+    };
+    for (path, shown) in [
+        (format!("/compare/matrix?a={a}&b={b}"), ".pairs td.query"),
+        (format!("/data/{a}/recipe"), ".recipe th[scope=row]"),
+        (format!("/data/{a}/statistics"), "table.bars th"),
+        ("/results?suite=s".to_owned(), ".leaderboard th"),
+        ("/results/training".to_owned(), ".card p"),
+    ] {
+        opens_safely(studio, browser, &path, &has(shown)).await;
+    }
+    // The prompt of the task is its first message.
+    let about = format!("/chat?about={a}&number=1");
+    opens_safely(studio, browser, &about, &has("form span")).await;
+    browser.click_text("form button", "begin").await;
+    browser.wait(&has(".turn .asked")).await;
+    is_safe(browser, "chat").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hostile_trajectory_is_text() {
     let Some(fixture) = run().await else { return };
@@ -101,15 +171,12 @@ async fn a_hostile_trajectory_is_text() {
     let attack = hostile::attack(canary.local_addr().unwrap().port());
     let folder = tempfile::tempdir().unwrap();
     let run = hostile::run(&fixture, folder.path(), &attack);
-    let studio = Studio::start(&["--runs-dir".as_ref(), folder.path()]).await;
+    let chats = tempfile::tempdir().unwrap();
+    let studio = studio_with_a_model(folder.path(), chats.path()).await;
     let Some(browser) = browser(&studio).await else {
         return;
     };
-    let safe = async |page: &str| {
-        let owned = browser.value("window.owned === undefined").await;
-        assert_eq!(owned, true, "{page}: a script was executed");
-        assert_eq!(browser.value(INSIDE).await, 0, "{page}");
-    };
+    let safe = async |page: &str| is_safe(&browser, page).await;
     let shows_attack =
         "document.body.innerText.includes('<script>window.owned=1</script><img src=x onerror=')";
 
@@ -180,55 +247,41 @@ async fn a_hostile_trajectory_is_text() {
     browser
         .value("localStorage.setItem('pybench-reviewer', 'ann')")
         .await;
-    browser
-        .open(&format!("{}/review/{encoded}/1", studio.url))
-        .await;
-    browser
-        .wait("document.body.textContent.includes('eve: ')")
-        .await;
-    browser
-        .wait("document.querySelectorAll('.turn').length > 0")
-        .await;
-    safe("review").await;
     let both = format!("a={encoded}&a_number=1&b={encoded}&b_number=1");
-    browser
-        .open(&format!("{}/compare/pair?{both}", studio.url))
-        .await;
-    browser
-        .wait("document.querySelectorAll('.turn .pair .code').length > 0")
-        .await;
-    safe("pair").await;
-
-    // The pages of an edit. It cannot begin, since the run has no recipe; the message names the folder.
+    // It cannot begin, since the run has no recipe; the message names the folder.
     let edited = hostile::edit(&run, &attack);
-    browser
-        .open(&format!("{}/data/{encoded}/1/edits/{edited}", studio.url))
-        .await;
-    browser
-        .wait("document.querySelectorAll('.turn').length > 0")
-        .await;
-    safe("edited").await;
-    browser
-        .open(&format!("{}/data/{encoded}/1", studio.url))
-        .await;
-    browser
-        .wait("document.body.textContent.includes('turn 1 by <script>window.owned=1')")
-        .await;
-    safe("edits").await;
-    browser
-        .open(&format!("{}/edit/{encoded}/1/1", studio.url))
-        .await;
-    browser
-        .wait("document.querySelector('.problem')?.textContent.includes('recipe.toml')")
-        .await;
-    safe("edit").await;
-    browser
-        .open(&format!("{}/data/{encoded}/tasks", studio.url))
-        .await;
-    browser
-        .wait("!!document.querySelector('textarea')?.value.includes('window.owned=1')")
-        .await;
-    safe("tasks").await;
+    for (path, shown) in [
+        (
+            format!("/review/{encoded}/1"),
+            "document.body.textContent.includes('eve: ') && document.querySelectorAll('.turn').length > 0",
+        ),
+        (
+            format!("/compare/pair?{both}"),
+            "document.querySelectorAll('.turn .pair .code').length > 0",
+        ),
+        (
+            format!("/compare?a={encoded}&b={encoded}"),
+            "!!document.querySelector('.pairs tbody')?.textContent.includes('<script>window.owned=1')",
+        ),
+        (
+            format!("/data/{encoded}/1/edits/{edited}"),
+            "document.querySelectorAll('.turn').length > 0",
+        ),
+        (
+            format!("/data/{encoded}/1"),
+            "document.body.textContent.includes('turn 1 by <script>window.owned=1')",
+        ),
+        (
+            format!("/edit/{encoded}/1/1"),
+            "document.querySelector('.problem')?.textContent.includes('recipe.toml')",
+        ),
+    ] {
+        opens_safely(&studio, &browser, &path, shown).await;
+    }
+    evaluations_are_text(&studio, &browser, folder.path(), &attack).await;
+    let tasks = format!("/data/{encoded}/tasks");
+    let shown = "!!document.querySelector('textarea')?.value.includes('window.owned=1')";
+    opens_safely(&studio, &browser, &tasks, shown).await;
 
     // The same text as HTML: the policy still executes and loads nothing, and these checks would have seen it. It has no
     // `<link>`: no policy keeps a page from connecting to the host that one names.
@@ -240,13 +293,7 @@ async fn a_hostile_trajectory_is_text() {
     assert_eq!(browser.value(&format!("{INSIDE} >= 4")).await, true);
 
     // The files themselves, each opened as a page.
-    let name = run
-        .file_name()
-        .unwrap()
-        .to_str()
-        .unwrap()
-        .replace(' ', "%20");
-    let view = studio.json(&format!("/api/data/{name}/1")).await;
+    let view = studio.json(&path).await;
     let mut opened = 0;
     for file in view["outputs"].as_array().unwrap() {
         let (id, end) = (
@@ -258,7 +305,7 @@ async fn a_hostile_trajectory_is_text() {
         }
         browser
             .open(&format!(
-                "{}/api/data/{name}/files/{id}?name=a.{end}",
+                "{}/api/data/{encoded}/files/{id}?name=a.{end}",
                 studio.url
             ))
             .await;

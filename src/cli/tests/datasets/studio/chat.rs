@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pybench_agent as agent;
 use pybench_agent::Format as _;
+use pybench_testing::program::write_program;
 use reqwest::header::{CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -17,6 +18,7 @@ use super::browser::browser;
 use super::webdriver::Browser;
 use crate::support::endpoint::{Answer, Endpoint};
 use crate::support::fixture::interpreter_is_here;
+use crate::support::{put_program, small_model};
 
 const ENTER: &str = "\u{e007}";
 const ESCAPE: &str = "\u{e00c}";
@@ -26,21 +28,52 @@ const KEY: (&str, &str) = ("STUDIO_TEST_KEY", "secret-of-the-server");
 
 /// Answers a message by the cell that it names, and an observation by its last line.
 fn respond(request: &Value) -> Answer {
-    let messages = request["messages"].as_array().unwrap();
-    let last = messages.last().unwrap()["content"].as_str().unwrap();
-    let observed = last.strip_prefix("[INFO]This is a Code Interpreter Message:\n");
-    if let Some(seen) = observed {
-        let line = seen.trim().lines().last().unwrap_or("done").to_owned();
-        return Answer::Content(agent::PybenchFormat.write_answer(&format!("It is {line}.")));
-    }
+    let message = request["messages"].as_array().unwrap().last().unwrap();
+    let last = message["content"].as_str().unwrap();
     if last.contains("slowly") {
         return Answer::Pieces(
             vec!["I am thinking. ".to_owned(); 900],
             Duration::from_millis(300),
         );
     }
+    if request["tools"].is_array() {
+        return respond_by_calls(message["role"] == "tool", last);
+    }
+    let observed = last.strip_prefix("[INFO]This is a Code Interpreter Message:\n");
+    if let Some(seen) = observed {
+        return Answer::Content(agent::PybenchFormat.write_answer(&seen_line(seen)));
+    }
     let step = agent::PybenchFormat.write_step("I look.", last);
     Answer::Content(step.split(agent::END).next().unwrap().to_owned())
+}
+
+/// As [`respond`], by a call of the function.
+fn respond_by_calls(is_observation: bool, text: &str) -> Answer {
+    if is_observation {
+        return Answer::Content(agent::ToolsFormat.write_answer(&seen_line(text)));
+    }
+    let arguments = json!({"code": text}).to_string();
+    let function = json!({"name": "execute_python", "arguments": arguments});
+    let call = json!({"id": "call_0", "type": "function", "function": function});
+    let message = json!({"role": "assistant", "content": "I call.", "tool_calls": [call]});
+    let choice = json!({"index": 0, "finish_reason": "tool_calls", "message": message});
+    Answer::Bytes(json!({"choices": [choice]}).to_string().into_bytes())
+}
+
+fn seen_line(seen: &str) -> String {
+    let line = seen.trim().lines().last().unwrap_or("done");
+    format!("It is {line}.")
+}
+
+/// As [`respond`], word by word if the reply is a cell.
+fn respond_by_words(request: &Value) -> Answer {
+    match respond(request) {
+        Answer::Content(text) if text.starts_with("I look.") => {
+            let words = text.split_inclusive(' ').map(str::to_owned);
+            Answer::Pieces(words.collect(), Duration::from_millis(300))
+        }
+        answer => answer,
+    }
 }
 
 /// A folder with a recipe and conversations.
@@ -68,8 +101,19 @@ impl Place {
     }
 
     async fn studio(&self) -> Studio {
+        self.studio_at("127.0.0.1:0").await
+    }
+
+    async fn studio_at(&self, address: &str) -> Studio {
+        self.studio_of(crate::support::PYBENCH.as_ref(), address)
+            .await
+    }
+
+    async fn studio_of(&self, program: &Path, address: &str) -> Studio {
         let (runs, recipe, chats) = (self.path("runs"), self.path("r.toml"), self.path("chats"));
-        let args: [&Path; 6] = [
+        let args: [&Path; 8] = [
+            "--address".as_ref(),
+            address.as_ref(),
             "--runs-dir".as_ref(),
             &runs,
             "--chat-recipe".as_ref(),
@@ -77,7 +121,7 @@ impl Place {
             "--chat-history".as_ref(),
             &chats,
         ];
-        Studio::start_with(&args, &[KEY]).await
+        Studio::start_program(program, &args, &[KEY]).await
     }
 }
 
@@ -191,6 +235,13 @@ async fn a_conversation_has_files_streams_and_survives_a_kill() {
         view["reply"].as_str().unwrap().contains("thinking")
     })
     .await;
+    // Meanwhile two pages save the conversation at the same time.
+    let export = format!("{path}/export/json");
+    let (one, other) = tokio::join!(studio.answer(&export), studio.answer(&export));
+    for answer in [one, other] {
+        assert_eq!(answer.status(), StatusCode::OK);
+        assert!(answer.text().await.unwrap().contains("It is 41."));
+    }
     studio.child.kill().unwrap();
     studio.child.wait().unwrap();
     drop(studio);
@@ -334,13 +385,58 @@ async fn say(browser: &Browser, text: &str) {
     browser.keys(ENTER).await;
 }
 
-/// Clicks a button, as soon as it can be clicked.
-async fn click(browser: &Browser, text: &str) {
-    let found = format!(
-        "[...document.querySelectorAll('button')].find((one) => !one.disabled && one.innerText === {text:?})"
+/// Saves the conversation on the page in each form, reads the files, and leaves the page for the last one.
+async fn export(studio: &Studio, browser: &Browser, path: &str, message: &str) {
+    let id = path.rsplit('/').next().unwrap();
+    let save = async |form: &str, extension: &str| {
+        until(studio, path, is_idle).await;
+        browser.click_text("header a[download]", form).await;
+        browser.saved_file(&format!("chat-{id}.{extension}")).await
+    };
+    let read =
+        |path: &Path| -> Value { serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap() };
+
+    let notebook = read(&save("notebook", "ipynb").await);
+    assert_eq!(
+        json!([notebook["nbformat"], notebook["nbformat_minor"]]),
+        json!([4, 5])
     );
-    browser.wait(&format!("!!{found}")).await;
-    browser.value(&format!("{found}.click()")).await;
+    let cells = notebook["cells"].as_array().unwrap();
+    for cell in cells {
+        let is_code = cell["cell_type"] == "code";
+        assert!(is_code || cell["cell_type"] == "raw", "{cell:#}");
+        assert_eq!(cell["outputs"].is_array(), is_code, "{cell:#}");
+        assert!(cell["id"].is_string() && cell["source"].is_string());
+    }
+    let of_user = json!({"pybench": {"role": "user"}});
+    assert!(
+        (cells.iter()).any(|cell| cell["metadata"] == of_user && cell["source"] == message),
+        "{notebook:#}"
+    );
+    let mut code = cells.iter().filter(|cell| cell["cell_type"] == "code");
+    let ran = code.find(|cell| cell["source"] == message).unwrap();
+    let printed = ran["outputs"][0]["text"].as_str().unwrap();
+    assert!(printed.starts_with("41 <img"), "{ran:#}");
+
+    let data = read(&save("json", "json").await);
+    let said = |role: &str, content: &str| {
+        let mut messages = data["messages"].as_array().unwrap().iter();
+        messages
+            .any(|one| one["role"] == role && one["content"].as_str().unwrap().contains(content))
+    };
+    assert!(said("user", message) && said("assistant", "It is 41 <img"));
+    assert_eq!(data["conversation"], id);
+
+    // What the page says is text there, too.
+    let file = save("html", "html").await;
+    let html = std::fs::read_to_string(&file).unwrap();
+    assert!(html.contains("&lt;script&gt;window.owned=1") && !html.contains("<script"));
+    browser.open(&format!("file://{}", file.display())).await;
+    let shown = format!("document.body.innerText.includes({message:?})");
+    assert_eq!(browser.value(&shown).await, true);
+    let inside =
+        "window.owned === undefined && document.querySelectorAll('img, script').length === 0";
+    assert_eq!(browser.value(inside).await, true);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -349,7 +445,7 @@ async fn a_person_talks_in_the_browser() {
         return;
     }
     let place = Place::new().await;
-    let studio = place.studio().await;
+    let mut studio = place.studio().await;
     let Some(browser) = browser(&studio).await else {
         return;
     };
@@ -385,12 +481,9 @@ async fn a_person_talks_in_the_browser() {
         .await;
     browser.wait(&has("send ( Enter )")).await;
     browser.keys("m").await;
-    let hostile = "<img src=x onerror=window.owned=1><script>window.owned=1</script>";
-    browser
-        .keys(&format!(
-            "x = open('data/in.txt').read(); print(x, '{hostile}')"
-        ))
-        .await;
+    let message = "x = open('data/in.txt').read(); \
+                   print(x, '<img src=x onerror=window.owned=1><script>window.owned=1</script>')";
+    browser.keys(message).await;
     browser
         .wait("!document.querySelector('.write button').disabled")
         .await;
@@ -400,6 +493,13 @@ async fn a_person_talks_in_the_browser() {
     browser
         .wait("document.querySelector('.files pre')?.innerText === '41'")
         .await;
+    browser
+        .click_text(".files a[download]", "data/in.txt")
+        .await;
+    let downloaded = browser.saved_file("in.txt").await;
+    assert_eq!(std::fs::read_to_string(downloaded).unwrap(), "41");
+    browser.click_text("summary", "Limits").await;
+    browser.wait(&has("A cell runs at most")).await;
     assert_eq!(browser.value("window.owned === undefined").await, true);
     let inside = "document.querySelectorAll('img, iframe, form[action]').length";
     assert_eq!(browser.value(inside).await, 0);
@@ -459,11 +559,11 @@ async fn a_person_talks_in_the_browser() {
     browser.wait(&has("It is 7.")).await;
     // The browser keeps 250 entries, and the page has asked for changes all the time.
     browser.value("performance.clearResourceTimings()").await;
-    click(&browser, "answer again").await;
+    browser.click_text("button", "answer again").await;
     browser
         .wait("performance.getEntriesByType('resource').some((one) => one.name.endsWith('/retry'))")
         .await;
-    click(&browser, "add to the dataset").await;
+    browser.click_text("button", "add to the dataset").await;
     browser.wait(&has("added to")).await;
     // The session was made again for it, without the cell that was stopped.
     browser.wait(&has("It is name 'y' is not defined.")).await;
@@ -476,7 +576,7 @@ async fn a_person_talks_in_the_browser() {
         "/api{}",
         address.as_str().unwrap().replace("/chat/", "/chats/")
     );
-    browser.open("about:blank").await;
+    export(&studio, &browser, &path, message).await;
     let since = Instant::now();
     while studio.answer(&path).await.status() != StatusCode::NOT_FOUND {
         assert!(since.elapsed() < PATIENCE, "it is still open");
@@ -495,32 +595,166 @@ async fn a_person_talks_in_the_browser() {
     browser.keys("u").await;
     browser.wait(&has("There are no runs yet")).await;
 
-    // A person names an endpoint, which is remembered, and the variable of its key.
+    // A person names an endpoint, which is remembered, and the variable of its key. The model calls a function there, and all
+    // plots of its cell are shown.
     browser.open(&format!("{}/chat", studio.url)).await;
-    let choice = "document.querySelector('select[name=agent]')";
-    browser.wait(&format!("!!{choice}")).await;
-    browser
-        .value(&format!(
-            "(() => {{ const field = {choice}; field.value = field.options.length - 1; \
-             field.dispatchEvent(new Event('change', {{bubbles: true}})); }})()"
-        ))
-        .await;
-    browser
-        .wait("!!document.querySelector('input[name=address]')")
-        .await;
-    browser
-        .value(&format!(
-            "(() => {{ const of = (name) => document.querySelector('input[name=' + name + ']'); \
-             of('address').value = '{}'; of('model').value = 'other'; of('key_env').value = '{}'; \
-             document.querySelector('form button').click(); }})()",
-            place.endpoint.base_url(),
-            KEY.0
-        ))
-        .await;
+    // After the agent of the recipe and the file.
+    browser.set("select[name=agent]", "2").await;
+    for (name, value) in [
+        ("address", &*place.endpoint.base_url()),
+        ("model", "other"),
+        ("key_env", KEY.0),
+    ] {
+        browser.set(&format!("input[name={name}]"), value).await;
+    }
+    browser.set("select[name=format]", "tools").await;
+    browser.click_text("form button", "begin").await;
     browser.wait(&has("openai:other")).await;
+    let plots = "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show(); plt.plot([2, 1]); plt.show(); print(6 * 7)";
+    say(&browser, plots).await;
+    browser.wait(&has("It is 42.")).await;
+    let shown = "(() => { const pictures = [...document.querySelectorAll('section[aria-label=Reply] img')]; \
+                 return pictures.length === 2 && pictures.every((one) => one.naturalWidth > 0) && \
+                 [...document.querySelectorAll('section[aria-label=Reply] .output')].some((one) => one.innerText.trim() === '42'); })()";
+    browser.wait(shown).await;
+    let cell = "document.querySelector('section[aria-label=Reply] .code').innerText";
+    assert_eq!(browser.value(cell).await, plots);
+    let calls = place.endpoint.calls();
+    let answered = |request: &String| request.contains("\"tool_call_id\"");
+    assert!(calls.keys().any(answered), "{calls:#?}");
+
+    // The server is killed in the middle of a reply. What was saved is there afterwards, and the conversation goes on.
+    say(&browser, "slowly").await;
+    browser.wait(&has("I am thinking.")).await;
+    let held = studio.kill();
+    browser.wait(&has("not connected")).await;
+    drop(studio);
+    let studio = place.studio_at(&held.address.to_string()).await;
+    // The link in another tab gives the browser the cookie.
+    browser
+        .value(&format!("fetch({:?}).then(() => true)", studio.link))
+        .await;
+    browser.click_text("button", "open again").await;
+    browser.wait(&has("let the model go on")).await;
+    browser.wait(shown).await;
+    browser
+        .click_text(
+            "section[aria-label='Message 2'] button",
+            "edit and send again",
+        )
+        .await;
+    browser
+        .wait("document.querySelector('textarea').value === 'slowly'")
+        .await;
+    browser
+        .value("document.querySelector('textarea').select()")
+        .await;
+    say(&browser, "print(plt.__name__)").await;
+    browser.wait(&has("It is matplotlib.pyplot.")).await;
     browser.open(&format!("{}/chat", studio.url)).await;
     browser
         .wait("[...document.querySelectorAll('option')].some((one) => one.textContent.startsWith('other at http:'))")
         .await;
+    assert!(studio.interrupt().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_talks_with_a_model_in_a_file() {
+    let (true, Some(model)) = (interpreter_is_here(), small_model()) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(model, folder.path().join("small.gguf")).unwrap();
+    let (runs, chats) = (folder.path().join("runs"), folder.path().join("chats"));
+    std::fs::create_dir(&runs).unwrap();
+    let args: [&Path; 4] = [
+        "--runs-dir".as_ref(),
+        &runs,
+        "--chat-history".as_ref(),
+        &chats,
+    ];
+    let root = folder.path().to_str().unwrap();
+    let studio = Studio::start_with(&args, &[("PYBENCH_ROOT", root)]).await;
+    let Some(browser) = browser(&studio).await else {
+        return;
+    };
+    let has = |text: &str| format!("document.body.innerText.includes({text:?})");
+    browser.open(&studio.link).await;
+    browser.wait(&has("There are no runs yet")).await;
+    browser.open(&format!("{}/chat", studio.url)).await;
+    browser
+        .wait("!!document.querySelector('input[name=file]')")
+        .await;
+    browser.set("input[name=file]", "small.gguf").await;
+    browser.click_text("form button", "begin").await;
+    browser.wait(&has("small.gguf")).await;
+    say(&browser, "Say hello.").await;
+    let words = "[...document.querySelectorAll('section[aria-label^=Reply]')]\
+                 .some((one) => one.innerText.replace('Reply', '').trim().length > 3)";
+    browser.wait(words).await;
+    // It is stopped, unless it has ended.
+    browser.keys(ESCAPE).await;
+    browser.wait("!document.querySelector('[aria-busy]')").await;
+    browser.wait(words).await;
+    assert!(studio.interrupt().success());
+}
+
+/// Replaces `pybench-train serve MODEL …`.
+const CHECKPOINT_SERVER: &str = "#!/bin/sh
+echo \"$1 $2\" >>LOG
+echo URL
+exec sleep 600
+";
+/// Notes each state of a reply that arrives.
+const NOTE_ARRIVING: &str = "(() => { window.arrived = []; new MutationObserver(() => { \
+    const one = document.querySelector('[aria-busy]'); if (one) window.arrived.push(one.innerText); }) \
+    .observe(document.body, {childList: true, subtree: true, characterData: true}); })()";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_talks_with_a_checkpoint() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let place = Place::new().await;
+    let checkpoint = place.path("runs/trained/model");
+    std::fs::create_dir_all(&checkpoint).unwrap();
+    std::fs::write(checkpoint.join("config.json"), "{}").unwrap();
+    // The program finds the server beside itself.
+    let program = place.path("pybench");
+    put_program(&program);
+    let server = Endpoint::start(|request| async move { respond_by_words(&request) }).await;
+    let log = place.path("served");
+    let script = CHECKPOINT_SERVER
+        .replace("LOG", log.to_str().unwrap())
+        .replace("URL", &server.base_url());
+    write_program(&place.path("pybench-train"), &script);
+    let studio = place.studio_of(&program, "127.0.0.1:0").await;
+    let Some(browser) = browser(&studio).await else {
+        return;
+    };
+    let has = |text: &str| format!("document.body.innerText.includes({text:?})");
+    browser.open(&studio.link).await;
+    browser.click_text("a", "chat").await;
+
+    // After the agent of the recipe.
+    browser
+        .wait("document.querySelector('select[name=agent]')?.options[1]?.textContent === 'trained'")
+        .await;
+    browser.set("select[name=agent]", "1").await;
+    browser.click_text("form button", "begin").await;
+    browser.wait(&has("checkpoint:")).await;
+    browser.value(NOTE_ARRIVING).await;
+    say(&browser, "print(6 * 7)").await;
+    browser.wait(&has("It is 42.")).await;
+    let shown = "[...document.querySelectorAll('section[aria-label=Reply] .output')].some((one) => one.innerText.trim() === '42')";
+    assert_eq!(browser.value(shown).await, true);
+    // The reply was there before all of it.
+    let part = "window.arrived.some((text) => text.startsWith('I look.') && !text.includes('7)'))";
+    assert_eq!(browser.value(part).await, true);
+
+    // The server of the checkpoint was started once, and gave all replies.
+    let served = std::fs::read_to_string(log).unwrap();
+    assert_eq!(served, format!("serve {}\n", checkpoint.display()));
+    assert_eq!((server.call_count(), place.endpoint.call_count()), (2, 0));
     assert!(studio.interrupt().success());
 }

@@ -13,6 +13,15 @@ const ENTER: &str = "\u{e007}";
 
 /// Writes the folder of an evaluation of `trajectory`, in which the agent passes or fails these tasks.
 pub(super) fn evaluation(folder: &Path, trajectory: &Value, passed: &[bool]) {
+    let attempts = passed
+        .iter()
+        .map(|passed| (trajectory, *passed, None::<u64>));
+    evaluation_of(folder, &attempts.collect::<Vec<_>>());
+}
+
+/// Writes the folder of an evaluation: of each attempt the trajectory, whether it passes, and its cost in millionths of a US
+/// dollar, if that is known.
+pub(super) fn evaluation_of(folder: &Path, attempts: &[(&Value, bool, Option<u64>)]) {
     std::fs::create_dir_all(folder).unwrap();
     let store = ContentStore::open(&folder.join("files")).unwrap();
     let head = json!({
@@ -20,7 +29,7 @@ pub(super) fn evaluation(folder: &Path, trajectory: &Value, passed: &[bool]) {
         "prompts": "p", "limits": {}, "agents": {"model <b>": {"kind": "model", "about": "made for a test"}},
     });
     let mut lines = head.to_string();
-    for (at, passed) in passed.iter().enumerate() {
+    for (at, &(trajectory, passed, micro_usd)) in attempts.iter().enumerate() {
         let mut trajectory = trajectory.clone();
         trajectory["id"] = json!(Digest::of_json(&(at, passed)));
         if !passed {
@@ -34,6 +43,7 @@ pub(super) fn evaluation(folder: &Path, trajectory: &Value, passed: &[bool]) {
         let attempt = json!({
             "agent": "model <b>", "suite": "s", "task": at.to_string(), "category": "chart", "seed": 0,
             "outcome": {"outcome": "ran"}, "scores": {"strict": passed}, "turns": 2, "max_turns": 10,
+            "micro_usd": micro_usd,
             "prompt": format!("Do <i>{at}</i>."),
             "checks": [{"score": "strict", "name": "answer", "passed": passed, "expected": "<u>1", "actual": "2"}],
             "trajectory": {"path": "trajectory.json", "id": id, "size": bytes.len()},
@@ -116,7 +126,10 @@ async fn flips_lead_to_the_first_divergence() {
     browser.keys(ENTER).await;
     browser.wait("location.pathname === '/compare/pair'").await;
     browser.wait(&has("differ from turn")).await;
-    // The expected value of the failed check is text.
+    // The expected and the found value of the failed check are shown as text.
+    browser
+        .wait("[...document.querySelectorAll('dd')].map((one) => one.textContent).join().includes('<u>1,2')")
+        .await;
     assert_eq!(
         browser
             .value("document.querySelectorAll('.pair u').length")

@@ -466,6 +466,11 @@ async fn a_person_corrects_a_wrong_turn_by_keyboard_and_exports_the_pair() {
         "I do not know."
     );
 
+    // The recorded rest is what the checks have rejected.
+    browser.keys("r").await;
+    browser.wait(&has("The checks do not accept it")).await;
+    browser.keys("z").await;
+    browser.wait(&has("waiting for your turn")).await;
     for (at, turn) in planted.solution.iter().enumerate() {
         write_and_run(&browser, at + 2, turn).await;
     }
@@ -570,8 +575,7 @@ async fn an_edit_goes_on_after_a_kill_in_its_middle() {
         .await;
     run_cell(&browser, 3, "import time; time.sleep(60)").await;
     browser.wait(RUNNING).await;
-    studio.child.kill().unwrap();
-    studio.child.wait().unwrap();
+    let held = studio.kill();
     browser.wait(&has("not connected")).await;
 
     // The page keeps its turns also while nothing answers, or another studio that it does not know.
@@ -581,8 +585,8 @@ async fn an_edit_goes_on_after_a_kill_in_its_middle() {
             "{BEGIN_AGAIN} && !document.querySelector('header [role=status]')"
         ))
         .await;
-    let address = studio.url.trim_start_matches("http://").to_owned();
     drop(studio);
+    let address = held.address.to_string();
     let args: [&Path; 4] = [
         "--runs-dir".as_ref(),
         &runs,

@@ -1,10 +1,10 @@
-//! A person limits a list: by each column of a dataset, by scores, failed checks, errors and decisions of an evaluation.
+//! A person limits a list: by each column of a dataset, by scores, failed checks, errors, costs and decisions of an evaluation.
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::browser::browser;
-use super::compare::evaluation;
+use super::compare::evaluation_of;
 use super::webdriver::Browser;
 use super::{Studio, a_trajectory};
 
@@ -16,13 +16,8 @@ async fn shows(browser: &Browser, numbers: &str) {
 
 /// Chooses a value of a filter, or writes it, and takes it back after the list has these rows.
 async fn limits(browser: &Browser, label: &str, value: &str, numbers: &str, all: &str) {
-    let field = format!("document.querySelector('form [aria-label={label:?}]:not([disabled])')");
-    browser.wait(&format!("!!{field}")).await;
     browser
-        .value(&format!(
-            "(() => {{ const field = {field}; field.value = {value:?}; \
-             field.dispatchEvent(new Event('change', {{bubbles: true}})); }})()"
-        ))
+        .set(&format!("form [aria-label={label:?}]"), value)
         .await;
     shows(browser, numbers).await;
     // A link has it, too.
@@ -30,10 +25,7 @@ async fn limits(browser: &Browser, label: &str, value: &str, numbers: &str, all:
     browser.open("about:blank").await;
     browser.open(address.as_str().unwrap()).await;
     shows(browser, numbers).await;
-    let clear =
-        "[...document.querySelectorAll('form button')].find((one) => one.innerText === 'clear')";
-    browser.wait(&format!("!!{clear}")).await;
-    browser.value(&format!("{clear}.click()")).await;
+    browser.click_text("form button", "clear").await;
     shows(browser, all).await;
 }
 
@@ -64,7 +56,7 @@ async fn a_dataset_is_filtered_by_each_column() {
     let rows = [
         row(first, &["csv", "png"], &["One."]),
         row(second, &["csv"], &["One.", "Two."]),
-        row(third, &[], &["One."]),
+        row(third, &[], &["I count."]),
     ];
     std::fs::write(&path, rows.join("\n")).unwrap();
     let studio = Studio::start(&[&path]).await;
@@ -82,19 +74,30 @@ async fn a_dataset_is_filtered_by_each_column() {
         ("language", "zh", "2"),
         ("model", "m1", "1,3"),
         ("end", "max_turns", "2"),
-        ("Least turns", "2", "2"),
-        ("Most tokens", "20", "1"),
-        ("Least tokens", "50", "2"),
+        ("Minimum turns", "2", "2"),
+        ("Maximum tokens", "20", "1"),
+        ("Minimum tokens", "50", "2"),
     ] {
         limits(&browser, label, value, numbers, "1,2,3").await;
     }
+    // Every user says the word, and one reply.
+    browser
+        .open(&format!("{}/data/rows.jsonl?search=count", studio.url))
+        .await;
+    shows(&browser, "1,2,3").await;
+    limits(&browser, "Search in", "assistant", "3", "1,2,3").await;
+    for numbers in ["3,1,2", "2,1,3"] {
+        browser.click_text("th button", "tokens").await;
+        shows(&browser, numbers).await;
+    }
+    browser
+        .wait("location.search === '?sort=tokens&descending=true'")
+        .await;
     // The page of a trajectory leads to all attempts at its task.
     browser
         .open(&format!("{}/data/rows.jsonl/1", studio.url))
         .await;
-    let attempts = "[...document.querySelectorAll('nav a')].find((one) => one.innerText.startsWith('all attempts'))";
-    browser.wait(&format!("!!{attempts}")).await;
-    browser.value(&format!("{attempts}.click()")).await;
+    browser.click_text("nav a", "all attempts").await;
     shows(&browser, "1,3").await;
     assert!(studio.interrupt().success());
 }
@@ -102,10 +105,15 @@ async fn a_dataset_is_filtered_by_each_column() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_evaluation_is_filtered_by_what_failed_and_by_decisions() {
     let runs = tempfile::tempdir().unwrap();
-    let mut trajectory = a_trajectory("1");
-    trajectory["turns"][0]["observation"]["error"] =
+    let (plain, mut failing) = (a_trajectory("1"), a_trajectory("2"));
+    failing["turns"][0]["observation"]["error"] =
         json!({"ename": "KeyError", "evalue": "x", "traceback": ""});
-    evaluation(&runs.path().join("e"), &trajectory, &[true, false, true]);
+    let attempts = [
+        (&plain, true, Some(1_500)),
+        (&failing, false, Some(20_000)),
+        (&failing, true, None),
+    ];
+    evaluation_of(&runs.path().join("e"), &attempts);
     let studio = Studio::start(&["--runs-dir".as_ref(), runs.path()]).await;
     let id = studio.json("/api/data/e/3").await["row"]["id"].clone();
     let review = json!({"trajectory": id, "reviewer": "ann", "decision": "accept", "label": "odd", "comment": ""});
@@ -121,7 +129,9 @@ async fn an_evaluation_is_filtered_by_what_failed_and_by_decisions() {
     for (label, value, numbers) in [
         ("strict", "failed", "2"),
         ("rejected by", "answer", "2"),
-        ("error", "KeyError", "1,2,3"),
+        ("error", "KeyError", "2,3"),
+        ("Maximum US dollars", "0.01", "1"),
+        ("Minimum US dollars", "0.01", "2"),
         ("Decisions", "undecided", "1,2"),
         ("Label", "odd", "3"),
     ] {

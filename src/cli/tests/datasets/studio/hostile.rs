@@ -8,6 +8,8 @@ use pybench_types::id::Digest;
 use pybench_types::trajectory::{Trajectory, Verdict};
 use serde_json::{Value, json};
 
+use super::a_trajectory;
+use super::compare::evaluation;
 use crate::support::fixture::RunFixture;
 
 /// Text that sets `window.owned`, or asks a server, if any part of it is executed or loaded.
@@ -109,6 +111,29 @@ pub(super) fn run(fixture: &RunFixture, runs: &Path, attack: &str) -> PathBuf {
         .unwrap();
     std::fs::write(folder.join("tasks.jsonl"), format!("{task}\n")).unwrap();
     folder
+}
+
+/// An evaluation in which every text is an attack, with a recipe, a dataset and a learning curve of the same kind.
+pub(super) fn evaluation_run(folder: &Path, attack: &str) {
+    evaluation(folder, &a_trajectory(attack), &[true]);
+    let text = json!(attack).to_string();
+    let path = folder.join("results.jsonl");
+    let mut records = std::fs::read_to_string(&path).unwrap();
+    for harmless in ["model <b>", "made for a test", "Do <i>0</i>.", "<u>1"] {
+        assert!(records.contains(harmless), "{records}");
+        records = records.replace(harmless, text.trim_matches('"'));
+    }
+    std::fs::write(path, records).unwrap();
+    std::fs::write(folder.join("recipe.toml"), format!("{text} = {text}\n")).unwrap();
+    let steps = [1, 2].map(|step| json!({"step": step, "loss": 1.0}).to_string());
+    std::fs::write(folder.join("metrics.jsonl"), steps.join("\n")).unwrap();
+    let results = json!({"model": attack, "steps": 1});
+    std::fs::write(folder.join("results.json"), results.to_string()).unwrap();
+    let dataset = folder.join("dataset");
+    std::fs::create_dir(&dataset).unwrap();
+    let messages = ["user", "assistant"].map(|role| json!({"role": role, "content": attack}));
+    let row = json!({"messages": messages, "category": attack, "keyword": attack});
+    std::fs::write(dataset.join("train.jsonl"), row.to_string()).unwrap();
 }
 
 /// Saves an edit of the run's trajectory, by a hostile program; returns its id.

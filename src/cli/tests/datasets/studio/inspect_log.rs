@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::Studio;
+use super::browser::has_app;
 use super::compare::evaluation;
 use super::webdriver::Browser;
 
@@ -15,6 +16,10 @@ const READ: &str = include_str!("inspect_read.py");
 const WRITE: &str = include_str!("inspect_write.py");
 /// Time limit for the start of `inspect view`.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for an answer of it.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Maximum number of starts of `inspect view`, each on another port.
+const STARTS: usize = 5;
 
 fn python() -> Option<PathBuf> {
     pybench_testing::python::environment("inspect")
@@ -103,42 +108,82 @@ fn inspect_reads_an_exported_evaluation() {
 }
 
 /// `inspect view`, which ends with the test.
-struct Viewer(Child);
+struct Viewer {
+    process: Child,
+    address: String,
+}
 
 impl Drop for Viewer {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Viewer {
+    /// Starts it, on another port if a program took the port before it did.
+    async fn start(python: &Path, logs: &Path, home: &Path) -> Self {
+        for _ in 0..STARTS {
+            let mut viewer = Self::spawn(python, logs, home);
+            if viewer.is_ready().await {
+                return viewer;
+            }
+        }
+        panic!("`inspect view` ended {STARTS} times before it listed its logs");
+    }
+
+    /// Begins to start it on a port that is free now.
+    fn spawn(python: &Path, logs: &Path, home: &Path) -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+        let port = free.unwrap().port();
+        let mut command = Command::new(python.with_file_name("inspect"));
+        command.args(["view", "start", "--log-dir"]).arg(logs);
+        command
+            .args(["--port", &port.to_string()])
+            .envs(own_home(home));
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Self {
+            process: command.spawn().unwrap(),
+            address: format!("http://127.0.0.1:{port}"),
+        }
+    }
+
+    /// Waits until it lists its logs; `false` if it ended before, as it does if its port is taken.
+    async fn is_ready(&mut self) -> bool {
+        let since = Instant::now();
+        while self.process.try_wait().unwrap().is_none() {
+            if self.lists_logs().await {
+                return true;
+            }
+            assert!(since.elapsed() < PATIENCE, "`inspect view` does not start");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        false
+    }
+
+    /// Whether it answers at its address, not another program.
+    async fn lists_logs(&self) -> bool {
+        let address = format!("{}/api/logs", self.address);
+        let asked = async { reqwest::get(address).await?.text().await };
+        let Ok(Ok(text)) = tokio::time::timeout(ANSWER, asked).await else {
+            return false;
+        };
+        serde_json::from_str::<Value>(&text).is_ok_and(|list| list["log_dir"].is_string())
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inspect_view_shows_an_exported_evaluation() {
+async fn inspect_view_and_the_studio_show_an_exported_evaluation() {
     let Some(python) = python() else { return };
     let Some(browser) = Browser::start().await else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
     let logs = export(folder.path());
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let mut command = Command::new(python.with_file_name("inspect"));
-    command.args(["view", "start", "--log-dir"]).arg(&logs);
-    command
-        .args(["--port", &port.to_string()])
-        .envs(own_home(folder.path()));
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let _viewer = Viewer(command.spawn().unwrap());
-    let (since, address) = (Instant::now(), format!("http://127.0.0.1:{port}"));
-    while reqwest::get(format!("{address}/api/logs")).await.is_err() {
-        assert!(since.elapsed() < PATIENCE, "`inspect view` does not start");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    let viewer = Viewer::start(&python, &logs, folder.path()).await;
+    let address = &viewer.address;
     // The list of logs, then the samples of the log.
-    browser.open(&address).await;
+    browser.open(address).await;
     browser
         .wait("document.body.innerText.includes('model <b>')")
         .await;
@@ -156,6 +201,24 @@ async fn inspect_view_shows_an_exported_evaluation() {
     browser
         .wait("document.body.innerText.includes('Print one.')")
         .await;
+
+    // The same log opens in the studio.
+    let studio = Studio::start(&[&logs]).await;
+    if !has_app(&studio).await {
+        return;
+    }
+    browser.open(&studio.link).await;
+    browser
+        .wait("document.querySelectorAll('.list tbody tr').length === 3")
+        .await;
+    browser.click_text(".list td a", "1").await;
+    browser
+        .wait("document.querySelector('.turn .code')?.innerText.includes('print(1)')")
+        .await;
+    browser
+        .wait("document.body.innerText.includes('strict passed')")
+        .await;
+    assert!(studio.interrupt().success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

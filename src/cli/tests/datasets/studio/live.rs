@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use pybench_run::{Failure, FailureKind, Journal};
+use pybench_run::{BudgetCap, Failure, FailureKind, Journal, Reservation};
 use serde_json::json;
 
 use super::browser::browser;
@@ -60,10 +60,22 @@ async fn a_page_follows_a_run_without_asking_for_it() {
     tokio::time::sleep(std::time::Duration::from_secs(6)).await;
     assert_eq!(browser.value(REQUESTS).await, asked);
 
+    // A call is paid, and half of the attempts are done.
+    let paid = Reservation {
+        micro_usd: 1_500_000,
+        tokens: 7,
+    };
+    journal.reserve("call", paid, BudgetCap::default()).unwrap();
+    journal.settle("call", paid, &json!({})).unwrap();
     journal
         .complete("rollout", "b", &a_trajectory("2"))
         .unwrap();
     browser.wait(&has("2 trajectories")).await;
+    browser.wait(&has("$1.50")).await;
+    browser.wait(&has("about $3.00 at the end")).await;
+    let speed = "(() => { const row = document.querySelector('.stages tbody tr'); \
+                 return !!row && Number(row.cells[5].innerText) > 0 && row.cells[6].innerText !== ''; })()";
+    browser.wait(speed).await;
     browser.wait(&rows(2)).await;
     let busy = Failure::new(FailureKind::Endpoint, "rate_limited: 429 <b>busy</b>");
     journal.fail("rollout", "c", &busy, true).unwrap();

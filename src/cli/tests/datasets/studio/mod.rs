@@ -20,8 +20,9 @@ mod tour;
 mod webdriver;
 
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use pybench_run::ExitCode;
 use pybench_types::id::Digest;
@@ -29,6 +30,7 @@ use reqwest::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, ORIGI
 use reqwest::{Client, RequestBuilder, Response, StatusCode, redirect};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tokio::net::TcpSocket;
 use tokio::sync::OnceCell;
 
 use crate::support::fixture::{RunFixture, code, interpreter_is_here, recipe};
@@ -53,9 +55,15 @@ impl Studio {
 
     /// As [`Studio::start`], with these environment variables.
     async fn start_with(args: &[&Path], variables: &[(&str, &str)]) -> Self {
+        Self::start_program(crate::support::PYBENCH.as_ref(), args, variables).await
+    }
+
+    /// As [`Studio::start_with`], by the program at this path.
+    async fn start_program(program: &Path, args: &[&Path], variables: &[(&str, &str)]) -> Self {
         let cache = tempfile::tempdir().unwrap();
-        let mut command = crate::support::pybench("studio");
-        command.args(args).env("PYBENCH_CACHE", cache.path());
+        let mut command = Command::new(program);
+        command.arg("studio").args(args);
+        command.env("PYBENCH_CACHE", cache.path());
         command.envs(variables.iter().copied());
         // Edited turns run in the environment of the other tests.
         if let Some(root) = environment_root() {
@@ -112,6 +120,14 @@ impl Studio {
         serde_json::from_str(&text).unwrap()
     }
 
+    /// Kills it. Its address is for the studio that is started next, since pages are open there.
+    fn kill(&mut self) -> HeldAddress {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let address = self.url.trim_start_matches("http://");
+        HeldAddress::hold(address.parse().unwrap())
+    }
+
     /// Ends it with Ctrl-C.
     fn interrupt(mut self) -> ExitStatus {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
@@ -123,6 +139,27 @@ impl Drop for Studio {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// The address of a studio that was killed. No other program gets its port meanwhile: it is bound, and nothing listens.
+struct HeldAddress {
+    address: SocketAddr,
+    _socket: TcpSocket,
+}
+
+impl HeldAddress {
+    /// Holds an address that is free. Another studio can listen at it, as it also allows the port to be reused.
+    fn hold(address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        if let Err(error) = socket.bind(address) {
+            panic!("{address}: another program has taken the port of the killed studio: {error}");
+        }
+        Self {
+            address,
+            _socket: socket,
+        }
     }
 }
 

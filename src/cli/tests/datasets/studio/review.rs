@@ -98,6 +98,9 @@ async fn two_people_go_through_the_queue_by_keyboard() {
     browser.keys(ENTER).await;
     browser.wait(&at(1)).await;
     browser.wait(&has("3 left")).await;
+    // There is none before the first one.
+    let previous = "[...document.querySelectorAll('form.review button')].find((one) => one.innerText.startsWith('previous')).disabled";
+    assert_eq!(browser.value(previous).await, true);
     browser.keys("a").await;
     browser.wait(saved).await;
     browser.keys("l").await;
@@ -112,6 +115,12 @@ async fn two_people_go_through_the_queue_by_keyboard() {
     let expected = ["accept", "too easy", "a x <b>n</b>"];
     let found = ["decision", "label", "comment"].map(|key| stored[0][key].clone());
     assert_eq!(json!(found), json!(expected));
+    browser.keys("n").await;
+    browser.wait(&at(2)).await;
+    browser.wait(&format!("!{previous}")).await;
+    browser.keys("p").await;
+    browser.wait(&at(1)).await;
+    browser.wait(saved).await;
     browser.keys("n").await;
     browser.wait(&at(2)).await;
     browser.wait(&has("2 left")).await;
@@ -142,6 +151,9 @@ async fn two_people_go_through_the_queue_by_keyboard() {
     // The page that is open shows how far they agree.
     browser
         .wait("location.pathname === '/review/t/2' && document.body.textContent.includes('50.0 %')")
+        .await;
+    browser
+        .wait("/kappa of (ann and bob|bob and ann)/.test(document.body.innerText)")
         .await;
     browser.open(&format!("{}/review/t/1", studio.url)).await;
     browser.wait(&has("bob: accept")).await;

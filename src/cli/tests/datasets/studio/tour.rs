@@ -4,9 +4,10 @@
 use std::io::Cursor;
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use image::ImageFormat;
 use pybench_agent as agent;
-use pybench_agent::Format as _;
 use pybench_run::{ContentStore, Failure, FailureKind, Journal};
 use pybench_types::trajectory::Turn;
 use serde_json::{Value, json};
@@ -18,29 +19,37 @@ use super::edit::{Planted, planted};
 use super::webdriver::Browser;
 use super::{Studio, a_trajectory};
 use crate::support::endpoint::{Answer, Endpoint};
-use crate::support::fixture::RunFixture;
+use crate::support::fixture::{RunFixture, openai, recipe};
 
 const ENTER: char = '\u{e007}';
 const CONTROL: char = '\u{e009}';
 /// Rows of the table: a page has 100.
 const ROWS: usize = 250;
+/// A turn of five tokens and two costs a cent.
+const PRICED: &str = ", price = { prompt = 1000.0, completion = 2500.0 }";
 
-/// Does what the expert does, after a first turn that looks.
+/// Does what the expert does: in an edit after a first turn that looks, in a conversation by function calls from the start.
 fn continuation(solution: &[Turn], request: &Value) -> Answer {
     let messages = request["messages"].as_array().unwrap();
     let replies = messages.iter().filter(|one| one["role"] == "assistant");
-    let turn = &solution[replies.count() - 1];
+    let by_calls = request["tools"].is_array();
+    let format: &dyn agent::Format = match by_calls {
+        true => &agent::ToolsFormat,
+        false => &agent::PybenchFormat,
+    };
+    let turn = &solution[replies.count() - usize::from(!by_calls)];
     let reply = match turn.cells().next() {
-        Some(cell) => agent::PybenchFormat.write_step("I go on.", cell),
+        Some(cell) => format.write_step("I go on.", cell),
         None => {
             let answer = turn.reply.trim_start_matches("Finished:").trim();
-            agent::PybenchFormat.write_answer(answer)
+            format.write_answer(answer)
         }
     };
     Answer::Content(reply.split(agent::END).next().unwrap().to_owned())
 }
 
-/// A run of two attempts: one read a picture, and wrote it upside down beside a table; the other one failed.
+/// A run of two attempts: one read a picture, and wrote it upside down beside a table; the other one failed. The cell of the
+/// first one showed a table and the picture.
 fn run_with_files(planted: &RunFixture, folder: &Path) {
     std::fs::create_dir_all(folder).unwrap();
     let store = ContentStore::open(&folder.join("files")).unwrap();
@@ -61,12 +70,19 @@ fn run_with_files(planted: &RunFixture, folder: &Path) {
     };
     let mut trajectory = a_trajectory("1");
     trajectory["task"] = json!(task.id);
+    trajectory["teacher"] = json!("openai:m");
+    trajectory["turns"][0]["observation"]["outputs"] = json!([
+        {"output": "stream", "name": "stdout", "text": "   n  name\n0  1   ann\n1  2   bob\n"},
+        {"output": "display", "data": {"image/png": STANDARD.encode(&picture)}},
+    ]);
     trajectory["outputs"] = json!([
         output("output/table.csv", table.as_bytes()),
         output("output/turned.png", &turned.into_inner()),
     ]);
     let tasks = serde_json::to_string(task).unwrap();
     std::fs::write(folder.join("tasks.jsonl"), tasks + "\n").unwrap();
+    let model = openai("http://127.0.0.1:1/v1", PRICED);
+    std::fs::write(folder.join("recipe.toml"), recipe(1, &model, "")).unwrap();
     let journal = Journal::open(&folder.join("journal.sqlite")).unwrap();
     journal.enqueue("rollout", ["a", "b"]).unwrap();
     journal.complete("rollout", "a", &trajectory).unwrap();
@@ -76,15 +92,6 @@ fn run_with_files(planted: &RunFixture, folder: &Path) {
 
 fn has(text: &str) -> String {
     format!("document.body.innerText.includes({text:?})")
-}
-
-/// Clicks the first of these elements whose text begins so.
-async fn click(browser: &Browser, selector: &str, text: &str) {
-    let found = format!(
-        "[...document.querySelectorAll({selector:?})].find((one) => !one.disabled && one.textContent.trim().startsWith({text:?}))"
-    );
-    browser.wait(&format!("!!{found}")).await;
-    browser.value(&format!("{found}.click()")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,11 +119,14 @@ async fn a_person_goes_through_the_studio() {
         endpoint.base_url()
     );
     std::fs::write(&recipe, agents).unwrap();
-    let args: [&Path; 4] = [
+    let chats = fixture.path("chats");
+    let args: [&Path; 6] = [
         "--runs-dir".as_ref(),
         &runs,
         "--chat-recipe".as_ref(),
         &recipe,
+        "--chat-history".as_ref(),
+        &chats,
     ];
     let studio = Studio::start(&args).await;
     let Some(browser) = browser(&studio).await else {
@@ -128,7 +138,8 @@ async fn a_person_goes_through_the_studio() {
         .value("localStorage.setItem('pybench-reviewer', 'ann')")
         .await;
 
-    a_model_continues_an_edit(&studio, &browser, &planted).await;
+    models_continue_an_edit(&studio, &browser, &planted, &endpoint.base_url()).await;
+    a_conversation_is_graded(&studio, &browser, &planted).await;
     files_are_paged_and_compared(&studio, &browser).await;
     several_evaluations_lead_to_a_pair(&studio, &browser).await;
     a_task_is_changed(&studio, &browser).await;
@@ -136,7 +147,12 @@ async fn a_person_goes_through_the_studio() {
     assert!(studio.interrupt().success());
 }
 
-async fn a_model_continues_an_edit(studio: &Studio, browser: &Browser, planted: &Planted) {
+async fn models_continue_an_edit(
+    studio: &Studio,
+    browser: &Browser,
+    planted: &Planted,
+    endpoint: &str,
+) {
     let address = format!("{}/data/t/{}", studio.url, planted.number);
     browser.open(&address).await;
     browser.wait("!!document.querySelector('#turn-2')").await;
@@ -144,7 +160,7 @@ async fn a_model_continues_an_edit(studio: &Studio, browser: &Browser, planted: 
     browser.wait(&has("waiting for your turn")).await;
     has_no_serious_fault(browser, "edit").await;
 
-    // The model may write one turn, and then those that are left.
+    // A model of the recipe may write one turn, and then a model that the person names those that are left.
     browser
         .wait("!!document.querySelector('#continue-agent')")
         .await;
@@ -155,12 +171,37 @@ async fn a_model_continues_an_edit(studio: &Studio, browser: &Browser, planted: 
     browser
         .value("document.querySelector('input[name=turns]').value = 1")
         .await;
-    click(browser, "form button", "continue").await;
+    browser.click_text("form button", "continue").await;
     browser.wait(&has("as many as you allowed")).await;
     browser.wait(&has("waiting for your turn")).await;
-    click(browser, "form button", "continue").await;
+    let choice = "document.querySelector('#continue-agent')";
+    browser.wait(&format!("!!{choice}")).await;
+    browser
+        .value(&format!(
+            "(() => {{ const field = {choice}; field.value = field.options.length - 1; \
+             field.dispatchEvent(new Event('change', {{bubbles: true}})); }})()"
+        ))
+        .await;
+    browser
+        .wait("!!document.querySelector('input[name=address]')")
+        .await;
+    has_no_serious_fault(browser, "edit").await;
+    browser
+        .value(&format!(
+            "(() => {{ const of = (name) => document.querySelector('input[name=' + name + ']'); \
+             of('address').value = '{endpoint}'; of('model').value = 'other'; }})()"
+        ))
+        .await;
+    browser.click_text("form button", "continue").await;
     browser.wait(&has("Accepted")).await;
-    let authors = "[...document.querySelectorAll('.turn.edited h2')].map((one) => one.innerText.includes('by openai:m'))";
+    // Its choice stays, when the last turn is taken back.
+    browser.keys("z").await;
+    let chosen = format!("{choice}?.selectedOptions[0]?.textContent.startsWith('other at ')");
+    browser.wait(&chosen).await;
+    browser.click_text("form button", "continue").await;
+    browser.wait(&has("Accepted")).await;
+    let authors = "[...document.querySelectorAll('.turn.edited h2')]\
+                   .map((one, at) => one.innerText.includes(at ? 'by openai:other' : 'by openai:m'))";
     let expected = vec![true; planted.solution.len()];
     assert_eq!(browser.value(authors).await, json!(expected));
 
@@ -170,30 +211,68 @@ async fn a_model_continues_an_edit(studio: &Studio, browser: &Browser, planted: 
         .await;
     let edits = studio.json("/api/data/t/edits").await;
     let saved = ["editor", "models", "repair", "pair"].map(|key| edits[0][key].clone());
-    assert_eq!(json!(saved), json!(["ann", ["openai:m"], false, true]));
+    assert_eq!(
+        json!(saved),
+        json!(["ann", ["openai:m", "openai:other"], false, true])
+    );
     let pairs = studio.answer("/api/data/t/preferences").await;
     let pair: Value = serde_json::from_str(&pairs.text().await.unwrap()).unwrap();
     let chosen = pair["chosen"][0]["content"].as_str().unwrap();
     assert!(chosen.contains("I go on."), "{pair:#}");
 }
 
+async fn a_conversation_is_graded(studio: &Studio, browser: &Browser, planted: &Planted) {
+    let address = format!("{}/data/t/{}", studio.url, planted.number);
+    browser.open(&address).await;
+    browser.click_text("a", "chat about this task").await;
+    browser.set("select[name=format]", "tools").await;
+    browser.click_text("form button", "begin").await;
+    // The model works on the task by itself, and the checks decide when they are asked.
+    let cells: usize = (planted.solution.iter())
+        .map(|turn| turn.cells().take(1).count())
+        .sum();
+    browser
+        .wait(&format!(
+            "document.querySelectorAll('section[aria-label=Reply] .code').length === {cells} && \
+             [...document.querySelectorAll('button')].some((one) => !one.disabled && one.innerText === 'run the checks')"
+        ))
+        .await;
+    assert_eq!(browser.value(&has("Accepted")).await, false);
+    browser.click_text("button", "run the checks").await;
+    browser.wait(&has("Accepted")).await;
+    browser.wait(&has("checks, 0 not passed")).await;
+    // Since it is accepted, it may become a row, which has the task.
+    browser.click_text("button", "add to the dataset").await;
+    browser.wait(&has("added to")).await;
+    let rows = std::fs::read_to_string(planted.fixture.path("chats/dataset/rows.jsonl")).unwrap();
+    let row: Value = serde_json::from_str(&rows).unwrap();
+    let task = &planted.fixture.trajectories()[planted.number - 1].task;
+    let columns = ["provenance", "format", "task_id"].map(|name| row[name].clone());
+    assert_eq!(json!(columns), json!(["chat", "tools", task]));
+}
+
 async fn files_are_paged_and_compared(studio: &Studio, browser: &Browser) {
     browser.open(&format!("{}/data/tables/1", studio.url)).await;
     let shows = |first: usize, count: usize| {
         format!(
-            "document.querySelectorAll('.sheet tbody tr').length === {count} && \
-             document.querySelector('.sheet tbody td').innerText === '{first}'"
+            "document.querySelectorAll('.files .sheet tbody tr').length === {count} && \
+             document.querySelector('.files .sheet tbody td').innerText === '{first}'"
         )
     };
     browser.wait(&shows(1, 100)).await;
+    // What the cell showed is a table and a picture; the turn has its tokens and its cost.
+    browser.wait(&has("5 + 2 tokens, $0.0100")).await;
+    browser
+        .wait("document.querySelectorAll('.turn .sheet tbody tr').length === 2 && document.querySelector('.turn img')?.naturalWidth > 0")
+        .await;
     browser.wait(&has("rows 1 to 100 of")).await;
-    click(browser, "nav button", "after").await;
+    browser.click_text("nav button", "after").await;
     browser.wait(&shows(101, 100)).await;
     let to_row = "(() => { const field = document.querySelector('nav input[type=number]'); field.value = 201; \
                   field.dispatchEvent(new Event('change', {bubbles: true})); })()";
     browser.value(to_row).await;
     browser.wait(&shows(201, ROWS - 200)).await;
-    click(browser, "nav button", "← before").await;
+    browser.click_text("nav button", "← before").await;
     browser.wait(&shows(1, 100)).await;
 
     // The picture that was written is beside the one of its shape that was read.
@@ -214,7 +293,7 @@ async fn files_are_paged_and_compared(studio: &Studio, browser: &Browser) {
 async fn several_evaluations_lead_to_a_pair(studio: &Studio, browser: &Browser) {
     let two = format!("{}/compare?a=before&b=after", studio.url);
     browser.open(&two).await;
-    click(browser, "a", "more than two").await;
+    browser.click_text("a", "more than two").await;
     browser
         .wait("!!document.querySelector('select[aria-label=C] option[value=last]')")
         .await;
@@ -236,7 +315,7 @@ async fn several_evaluations_lead_to_a_pair(studio: &Studio, browser: &Browser) 
     browser
         .value(&format!("{of_pair}.querySelector('button').click()"))
         .await;
-    click(browser, ".pairs a", "B C").await;
+    browser.click_text(".pairs a", "B C").await;
     browser
         .wait("location.pathname === '/compare/pair' && location.search.includes('b=last')")
         .await;
@@ -245,7 +324,7 @@ async fn several_evaluations_lead_to_a_pair(studio: &Studio, browser: &Browser) 
 
 async fn a_task_is_changed(studio: &Studio, browser: &Browser) {
     browser.open(&format!("{}/data/t", studio.url)).await;
-    click(browser, "header a", "tasks").await;
+    browser.click_text("header a", "tasks").await;
     browser
         .wait("!!document.querySelector('.draft textarea')?.value")
         .await;
@@ -276,9 +355,13 @@ async fn a_task_is_changed(studio: &Studio, browser: &Browser) {
 
 async fn failed_units_are_retried(studio: &Studio, browser: &Browser) {
     browser.open(&format!("{}/data/tables", studio.url)).await;
-    click(browser, "details.progress summary", "Status of the run").await;
+    browser
+        .click_text("details.progress summary", "Status of the run")
+        .await;
     browser.wait(&has("busy")).await;
-    click(browser, ".failures button", "retry rollout endpoint").await;
+    browser
+        .click_text(".failures button", "retry rollout endpoint")
+        .await;
     let is_pending = "fetch('/api/data/tables/status').then((answer) => answer.json()).then((status) => \
                       status.stages.some((one) => one.stage === 'rollout' && one.pending === 1 && one.failed === 0))";
     browser.wait(is_pending).await;

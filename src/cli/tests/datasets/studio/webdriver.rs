@@ -1,6 +1,7 @@
 //! A browser, driven by WebDriver (https://www.w3.org/TR/webdriver2/).
 
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,44 +11,56 @@ use serde_json::{Value, json};
 /// Time limit for what a page shows.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A driver and its port. It takes a free port of IPv4, and ends if another program has the same port of IPv6.
+fn started_driver() -> std::io::Result<(Child, u16)> {
+    const TRIES: usize = 5;
+    let mut printed = Vec::new();
+    for _ in 0..TRIES {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        for line in lines.by_ref().map_while(Result::ok) {
+            if let Some((_, port)) = line.split_once("started successfully on port ") {
+                let port = port.trim_end_matches('.').parse().unwrap();
+                // It may write more; a closed pipe would end it.
+                std::thread::spawn(move || lines.for_each(drop));
+                return Ok((driver, port));
+            }
+            printed.push(line);
+        }
+        let _ = driver.wait();
+    }
+    panic!("chromedriver ended {TRIES} times:\n{}", printed.join("\n"));
+}
+
 /// Chromium without a window.
 pub(super) struct Browser {
     driver: Child,
     http: Client,
     session: String,
-    _profile: tempfile::TempDir,
+    profile: tempfile::TempDir,
 }
 
 impl Browser {
     /// Starts it; `None`, with a printed reason, where it is not installed.
     pub(super) async fn start() -> Option<Self> {
-        let mut command = Command::new("chromedriver");
-        let command = command
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut driver = match command.spawn() {
-            Ok(driver) => driver,
+        let (driver, port) = match started_driver() {
+            Ok(started) => started,
             Err(error) => {
                 let text = "chromedriver (Debian: chromium, chromium-driver)";
                 pybench_testing::skip::missing_tool(format_args!("{text}: {error}"));
                 return None;
             }
         };
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
-        let port = lines.find_map(|line| {
-            let line = line.ok()?;
-            let (_, port) = line.split_once("started successfully on port ")?;
-            Some(port.trim_end_matches('.').to_owned())
-        });
-        // It may write more; a closed pipe would end it.
-        std::thread::spawn(move || lines.for_each(drop));
         let (http, profile) = (Client::new(), tempfile::tempdir().unwrap());
         let mut browser = Self {
             driver,
             http,
-            session: format!("http://127.0.0.1:{}/session", port.unwrap()),
-            _profile: profile,
+            session: format!("http://127.0.0.1:{port}/session"),
+            profile,
         };
         // Chromium's own sandbox does not work for root; what it would hold off is our own test page.
         let arguments = json!([
@@ -57,9 +70,14 @@ impl Browser {
             "--disable-gpu",
             "--disable-background-networking",
             "--window-size=1280,900",
-            format!("--user-data-dir={}", browser._profile.path().display()),
+            format!("--user-data-dir={}", browser.profile.path().display()),
         ]);
-        let options = json!({"args": arguments});
+        // Scripts click on links, and a page may save several files without asking.
+        let preferences = json!({
+            "download.default_directory": browser.downloads(),
+            "profile.default_content_setting_values.automatic_downloads": 1,
+        });
+        let options = json!({"args": arguments, "prefs": preferences});
         let wanted =
             json!({"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}});
         let session = browser
@@ -111,6 +129,41 @@ impl Browser {
         }
     }
 
+    /// Clicks the first of these elements whose text begins so, as soon as it is there and can be clicked.
+    pub(super) async fn click_text(&self, selector: &str, text: &str) {
+        self.wait(&format!(
+            "(() => {{ const found = [...document.querySelectorAll({selector:?})].find((one) => \
+             !one.disabled && one.textContent.trim().startsWith({text:?})); found?.click(); return !!found; }})()"
+        ))
+        .await;
+    }
+
+    /// Writes a value into a field, or chooses it, as soon as the field is there and takes it.
+    pub(super) async fn set(&self, field: &str, value: &str) {
+        self.wait(&format!(
+            "(() => {{ const field = document.querySelector({field:?}); if (!field || field.disabled) return false; \
+             field.value = {value:?}; if (field.value !== {value:?}) return false; \
+             field.dispatchEvent(new Event('change', {{bubbles: true}})); return true; }})()"
+        ))
+        .await;
+    }
+
+    /// Where files that a page saves are.
+    fn downloads(&self) -> PathBuf {
+        self.profile.path().join("downloads")
+    }
+
+    /// A file that a page saves, as soon as it is whole. Until then, it has another name.
+    pub(super) async fn saved_file(&self, name: &str) -> PathBuf {
+        let path = self.downloads().join(name);
+        let since = Instant::now();
+        while !std::fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
+            assert!(since.elapsed() < PATIENCE, "{name} was not saved");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        path
+    }
+
     /// Types into what has the focus.
     pub(super) async fn keys(&self, keys: &str) {
         let press = |key: char| {
@@ -136,6 +189,12 @@ impl Browser {
         let metrics =
             json!({"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": false});
         let command = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics});
+        self.ask(Method::POST, "/goog/cdp/execute", &command).await;
+    }
+
+    /// Shows pages in the window as it was before it was resized.
+    pub(super) async fn restore_size(&self) {
+        let command = json!({"cmd": "Emulation.clearDeviceMetricsOverride", "params": {}});
         self.ask(Method::POST, "/goog/cdp/execute", &command).await;
     }
 

@@ -70,11 +70,11 @@ const CODEACT: Origin = Origin {
     cache: "tests/code-act",
 };
 
-/// The checkout that `PYBENCH_CODEACT` names, or one in the cache, which is fetched. `None` where there is no network, and the
-/// test is skipped.
+/// A folder with CodeAct's demo: from the clone that `PYBENCH_CODEACT` names, or in the cache, into which it is fetched. `None`
+/// where there is no network, and the test is skipped.
 async fn codeact_checkout() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("PYBENCH_CODEACT") {
-        return Some(named.into());
+    if let Some(clone) = std::env::var_os("PYBENCH_CODEACT") {
+        return Some(codeact_files(Path::new(&clone)));
     }
     let folder = CODEACT.checkout_dir(&pybench_run::default_cache_dir());
     let fetch = CODEACT.fetch(CODEACT.repository, &folder);
@@ -84,6 +84,23 @@ async fn codeact_checkout() -> Option<PathBuf> {
         Err(_) => skip::unavailable("github.com has not answered for a minute"),
     }
     None
+}
+
+/// A folder with the files of [`CODEACT`] as a clone has them at that commit. The clone may be bare, and may lack other files.
+fn codeact_files(clone: &Path) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("code-act");
+    for file in CODEACT.files {
+        let blob = format!("{}:{file}", CODEACT.commit);
+        let mut git = Command::new("git");
+        git.arg("-C").arg(clone).args(["cat-file", "blob", &blob]);
+        let output = git.output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "PYBENCH_CODEACT: {said}");
+        let path = folder.join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, output.stdout).unwrap();
+    }
+    folder
 }
 
 /// Two questions to CodeAct's demo, `scripts/chat/demo.py`, with a model that runs one cell for each: variables stay, and the

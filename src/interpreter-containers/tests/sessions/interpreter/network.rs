@@ -16,7 +16,10 @@ use pybench_testing::sessions::*;
 
 type Visits = Arc<Mutex<Vec<ProxyRecord>>>;
 
-/// A host that answers each request with `hi`, and how often it was asked.
+/// The path that sessions ask for. Clients of other tests may connect to a port that they knew as another server's.
+const PATH: &str = "/of-this-test";
+
+/// A host that answers each request with `hi`, and how often it was asked for [`PATH`].
 fn web() -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -24,8 +27,11 @@ fn web() -> (u16, Arc<AtomicUsize>) {
     let count = asked.clone();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            count.fetch_add(1, Ordering::SeqCst);
-            let _ = stream.read(&mut [0; 4096]);
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).unwrap_or(0);
+            if String::from_utf8_lossy(&request[..length]).contains(PATH) {
+                count.fetch_add(1, Ordering::SeqCst);
+            }
             let _ = stream
                 .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
         }
@@ -75,11 +81,11 @@ import urllib.request, urllib.error, requests, http.client
 def tunnel(port):
     connection = http.client.HTTPConnection('127.0.0.1', 3128, timeout=20)
     connection.set_tunnel('127.0.0.1', port)
-    connection.request('GET', '/')
+    connection.request('GET', '{PATH}')
     return connection.getresponse().read()
-print(urllib.request.urlopen('http://127.0.0.1:{open}/a').read(), requests.get('http://127.0.0.1:{open}/b').text, tunnel({open}))
-print(requests.get('http://127.0.0.1:{shut}/').status_code)
-for refused in (lambda: urllib.request.urlopen('http://127.0.0.1:{shut}/'), lambda: tunnel({shut})):
+print(urllib.request.urlopen('http://127.0.0.1:{open}{PATH}').read(), requests.get('http://127.0.0.1:{open}{PATH}').text, tunnel({open}))
+print(requests.get('http://127.0.0.1:{shut}{PATH}').status_code)
+for refused in (lambda: urllib.request.urlopen('http://127.0.0.1:{shut}{PATH}'), lambda: tunnel({shut})):
     try: print('reached', refused())
     except (urllib.error.HTTPError, OSError) as error: print(error)"
     );
@@ -114,7 +120,7 @@ async fn a_name_leads_into_the_host_only_where_the_address_is_listed_too() {
         "
 import socket
 with socket.create_connection(('127.0.0.1', 3128), 20) as s:
-    s.sendall(b'GET http://localhost:{port}/ HTTP/1.1\\r\\n\\r\\n')
+    s.sendall(b'GET http://localhost:{port}{PATH} HTTP/1.1\\r\\n\\r\\n')
     answer = s.recv(99)
 answer.split(b' ', 2)[1]"
     );
@@ -195,8 +201,9 @@ async fn a_restarted_session_has_its_network_again() {
         return;
     };
     session.run("import os; os._exit(1)").await;
-    let code =
-        format!("import urllib.request\nurllib.request.urlopen('http://127.0.0.1:{port}/').read()");
+    let code = format!(
+        "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:{port}{PATH}').read()"
+    );
     let seen = session.run(&code).await;
     assert_eq!(seen.plain(), "b'hi'", "{seen:?}");
     session.close().await;

@@ -5,6 +5,7 @@ use tokio_postgres::types::ToSql;
 
 use super::super::backend::BatchStore;
 use super::super::batches::no_batch;
+use super::super::leased::Attempt;
 use super::super::{Batch, BatchRequest, BudgetCap, PendingCall, Reservation, ReserveError};
 use super::calls::{is_reserved_by, reserve_as};
 use super::{PostgresJournal, signed, unsigned};
@@ -50,7 +51,9 @@ impl BatchStore for PostgresJournal {
         most: Reservation,
         cap: BudgetCap,
         request: BatchRequest<'_>,
+        attempt: Option<Attempt<'_>>,
     ) -> Result<(), ReserveError> {
+        let limits = (most, cap);
         let queue = "INSERT INTO noted (call, teacher, request, line) VALUES ($1, $2, $3, $4)";
         let digest = request.request.as_str();
         let granted = self.run(async |link, repeated| {
@@ -58,7 +61,8 @@ impl BatchStore for PostgresJournal {
                 return Ok(true);
             }
             link.transaction(async |link| {
-                let granted = reserve_as(link, &self.holder, "batched", id, most, cap).await?;
+                let granted =
+                    reserve_as(link, &self.holder, "batched", id, limits, attempt).await?;
                 if granted {
                     link.execute(queue, &[&id, &request.teacher, &digest, &request.line])
                         .await?;
@@ -69,7 +73,7 @@ impl BatchStore for PostgresJournal {
         })?;
         match granted {
             true => Ok(()),
-            false => self.over_budget(most, cap),
+            false => self.not_granted(limits, attempt),
         }
     }
 

@@ -4,31 +4,36 @@ use serde_json::Value;
 
 use super::super::backend::CallStore;
 use super::super::calls::not_reserved;
+use super::super::leased::Attempt;
 use super::super::{BudgetCap, CallState, Reservation, ReserveError, Spent};
 use super::link::Link;
+use super::steps::check_attempt;
 use super::{PostgresJournal, signed, unsigned};
 use crate::RunError;
 
-/// Adds a call if the limits allow it. The row of totals is locked until the transaction ends, and a trigger counts the
-/// call there: reservations of all workers happen one after the other.
+/// Adds a call if the limits allow it, and if the attempt at its unit (`$10` to `$12`) is the newest one. The row of totals is
+/// locked until the transaction ends, and a trigger counts the call there: reservations of all workers happen one after the
+/// other.
 const RESERVE: &str = "
     WITH granted AS (
         SELECT 1 FROM spent
         WHERE ($6::bigint IS NULL OR micro_usd <= $6 - $8::bigint)
           AND ($7::bigint IS NULL OR tokens <= $7 - $9::bigint)
+          AND NOT EXISTS (SELECT 1 FROM unit WHERE stage = $10 AND item = $11 AND attempts <> $12)
         FOR UPDATE)
     INSERT INTO call (id, state, micro_usd, tokens, holder) SELECT $1, $2, $3, $4, $5 FROM granted";
 
-/// Reserves a call in the state `state`; `false` if the limits do not allow it.
+/// Reserves a call in the state `state`; `false` if the limits do not allow it, or if another worker has the unit.
 pub(super) async fn reserve_as(
     link: &mut Link,
     holder: &str,
     state: &str,
     id: &str,
-    most: Reservation,
-    cap: BudgetCap,
+    (most, cap): (Reservation, BudgetCap),
+    attempt: Option<Attempt<'_>>,
 ) -> Result<bool, RunError> {
     let stored = most.stored();
+    let number = attempt.map(|attempt| i64::from(attempt.number));
     let added = link
         .execute(
             RESERVE,
@@ -42,6 +47,9 @@ pub(super) async fn reserve_as(
                 &cap.tokens.map(signed),
                 &signed(most.micro_usd),
                 &signed(most.tokens),
+                &attempt.map(|attempt| attempt.stage),
+                &attempt.map(|attempt| attempt.item),
+                &number,
             ],
         )
         .await?;
@@ -59,12 +67,13 @@ pub(super) async fn is_reserved_by(
 }
 
 impl PostgresJournal {
-    /// The error of a reservation that the limits did not allow.
-    pub(super) fn over_budget(
+    /// The error of a reservation that was refused.
+    pub(super) fn not_granted(
         &self,
-        most: Reservation,
-        cap: BudgetCap,
+        (most, cap): (Reservation, BudgetCap),
+        attempt: Option<Attempt<'_>>,
     ) -> Result<(), ReserveError> {
+        self.run(async |link, _| check_attempt(link, attempt).await)?;
         self.spent()?.check(most, cap)?;
         Err(ReserveError::OverBudget(
             "other workers had reserved what was left when this call was requested".to_owned(),
@@ -82,16 +91,23 @@ impl CallStore for PostgresJournal {
         Ok(Some((state, row.try_get(1)?)))
     }
 
-    fn reserve(&self, id: &str, most: Reservation, cap: BudgetCap) -> Result<(), ReserveError> {
+    fn reserve(
+        &self,
+        id: &str,
+        most: Reservation,
+        cap: BudgetCap,
+        attempt: Option<Attempt<'_>>,
+    ) -> Result<(), ReserveError> {
+        let limits = (most, cap);
         let granted = self.run(async |link, repeated| {
             if repeated && is_reserved_by(link, &self.holder, id).await? {
                 return Ok(true);
             }
-            reserve_as(link, &self.holder, "in_flight", id, most, cap).await
+            reserve_as(link, &self.holder, "in_flight", id, limits, attempt).await
         })?;
         match granted {
             true => Ok(()),
-            false => self.over_budget(most, cap),
+            false => self.not_granted(limits, attempt),
         }
     }
 

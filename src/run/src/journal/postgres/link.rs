@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
@@ -19,12 +19,20 @@ use tokio_postgres::{Client, Config, NoTls, Row, Socket, Statement};
 
 use super::server::PostgresServer;
 use crate::RunError;
+use crate::blocking::waiting;
+use crate::error::is_connection_error;
 
 /// Time for a connection to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time after which a connection whose other end is silent counts as cut.
 const SILENCE: Duration = Duration::from_secs(60);
+
+/// How often a connection looks whether those that it replaces have ended.
+const END_CHECK: Duration = Duration::from_millis(10);
+
+/// How long it waits for that at least, however late it was made.
+const END_GRACE: Duration = Duration::from_secs(10);
 
 /// The parameters of a statement.
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -33,11 +41,18 @@ pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 pub(super) struct Link {
     client: Client,
     statements: HashMap<String, Statement>,
+    /// Name of the connection at the server.
+    name: String,
 }
 
 impl Link {
-    /// Connects, with `schema` as the place of all tables.
-    pub(super) fn connect(server: &PostgresServer, schema: Option<&str>) -> Result<Self, RunError> {
+    /// Connects, with `schema` as the place of all tables. Connections that replace each other have one `name`.
+    pub(super) fn connect(
+        server: &PostgresServer,
+        schema: Option<&str>,
+        name: &str,
+    ) -> Result<Self, RunError> {
+        let name = format!("pybench {name}");
         let mut config = Config::new();
         config
             .host(&server.host)
@@ -45,7 +60,7 @@ impl Link {
             .dbname(&server.database)
             .user(&server.user)
             .password(server.password()?)
-            .application_name("pybench")
+            .application_name(&name)
             .connect_timeout(CONNECT_TIMEOUT)
             .keepalives_idle(SILENCE / 2)
             .tcp_user_timeout(SILENCE);
@@ -77,6 +92,7 @@ impl Link {
         let link = Self {
             client,
             statements: HashMap::new(),
+            name,
         };
         // Whatever the server's default is: what is acknowledged is on its disk.
         let mut settings =
@@ -84,11 +100,43 @@ impl Link {
         // The server ends a connection whose client is gone, and with it the lock of the journal.
         settings += "; SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3; \
                      SET tcp_user_timeout = '60s'";
+        // The server's default is for disks with heads: it would read all units to find those of some thousand offers, which takes ten times
+        // as long in a run of 400,000.
+        settings += "; SET random_page_cost = 1.1";
         if let Some(schema) = schema {
             settings += &format!("; SET search_path = \"{schema}\"");
         }
         block_on(link.client.batch_execute(&settings))?;
         Ok(link)
+    }
+
+    /// Ends the connections that this one replaces, and waits until they have ended: the server goes on with a statement whose
+    /// client is gone, so that only then it is certain whether the statement took effect.
+    ///
+    /// # Errors
+    /// [`RunError::Environment`] if one has not ended at `until`, or [`END_GRACE`] later than now.
+    pub(super) async fn end_replaced(&mut self, until: Instant) -> Result<(), RunError> {
+        let until = until.max(Instant::now() + END_GRACE);
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE application_name = $1 AND usename = session_user AND pid <> pg_backend_pid()";
+        let name = self.name.clone();
+        loop {
+            let ended = self.transaction(async |link| {
+                // The server may give each connection another role (`ALTER ROLE … SET role`), which may not end those of its user.
+                link.batch("SET LOCAL ROLE NONE").await?;
+                link.query(end, &[&name]).await
+            });
+            if ended.await?.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(RunError::Environment(
+                    "PostgreSQL does not end a connection that was cut; restart it, and repeat the command"
+                        .to_owned(),
+                ));
+            }
+            waiting(|| std::thread::sleep(END_CHECK));
+        }
     }
 
     /// Executes statements without parameters.
@@ -155,8 +203,8 @@ impl Link {
         Ok(statement)
     }
 
-    /// Whether a statement failed because the connection was cut or the server is restarting, so that it can be
-    /// repeated over another connection.
+    /// Whether a statement failed because the connection was cut, or leads to a server that does not serve it now, so that it can
+    /// be repeated over another connection.
     pub(super) fn is_cut(&self, error: &RunError) -> bool {
         self.client.is_closed() || is_unavailable(error)
     }
@@ -182,8 +230,22 @@ async fn drive_connection<T>(
     }
 }
 
-/// Whether the server cannot be reached now, and may be later.
-pub(super) fn is_unavailable(error: &RunError) -> bool {
+/// Whether what failed can be repeated.
+pub(super) fn may_pass(error: &RunError) -> bool {
+    is_unavailable(error) || is_rolled_back(error)
+}
+
+/// Whether the server gave up a transaction for the sake of another one, so that it can be repeated over the same connection.
+pub(super) fn is_rolled_back(error: &RunError) -> bool {
+    let codes = [
+        SqlState::T_R_SERIALIZATION_FAILURE,
+        SqlState::T_R_DEADLOCK_DETECTED,
+    ];
+    matches!(error, RunError::Database(error) if error.code().is_some_and(|code| codes.contains(code)))
+}
+
+/// Whether the server cannot be used now, and may be later: it is out of reach, or only reads, as after a failover.
+fn is_unavailable(error: &RunError) -> bool {
     let RunError::Database(error) = error else {
         return false;
     };
@@ -195,15 +257,11 @@ pub(super) fn is_unavailable(error: &RunError) -> bool {
                     SqlState::CRASH_SHUTDOWN,
                     SqlState::CANNOT_CONNECT_NOW,
                     SqlState::TOO_MANY_CONNECTIONS,
+                    SqlState::READ_ONLY_SQL_TRANSACTION,
                 ]
                 .contains(code)
         }
-        // The socket failed.
-        None => {
-            error.is_closed()
-                || std::error::Error::source(error)
-                    .is_some_and(|cause| cause.is::<std::io::Error>())
-        }
+        None => is_connection_error(error),
     }
 }
 

@@ -1,8 +1,8 @@
 //! The journal in PostgreSQL: one schema per run.
 //!
 //! The process that opened the journal holds an advisory lock over its connection, so that no other process opens it. A
-//! connection that is cut is made again, and the statement is repeated; every operation can tell whether its first try
-//! took effect.
+//! connection that is cut is made again, and the statement is repeated; a transaction that the server gave up for the sake
+//! of another one is repeated too. Every operation can tell whether its first try took effect.
 
 mod batches;
 mod calls;
@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use self::link::{Link, block_on, is_unavailable};
+use self::link::{Link, block_on, is_rolled_back, may_pass};
 pub use self::server::PostgresServer;
 pub use self::tables::{PostgresTables, SqlRow, SqlTransaction, SqlValue};
 use super::paid_calls::PaidCalls;
@@ -64,17 +64,23 @@ pub(super) struct PostgresJournal {
     role: Role,
     /// Names this handle in what it reserves and leases.
     holder: String,
-    /// `None` while the connection is cut.
-    link: Mutex<Option<Link>>,
-    /// The connection of leases and signs of life, so that they never wait behind a slow statement; `None` until it is needed
-    /// and while it is cut.
-    signs: Mutex<Option<Link>>,
+    link: Slot,
+    /// The connection of leases and signs of life, so that they never wait behind a slow statement; it is made when it is needed.
+    signs: Slot,
     /// `None` if the journal is read-only, or if another process counts.
     paid: Option<PaidCalls>,
     /// The server's Unix time in milliseconds when it was read last, and the time since this machine had started.
     clock: Mutex<Option<(i64, Duration)>>,
     /// Offers that have ended since their table was vacuumed.
     ended_offers: AtomicU64,
+}
+
+/// The place of a connection, which is made again when it is cut.
+struct Slot {
+    /// Name of all its connections.
+    name: String,
+    /// `None` while the connection is cut.
+    link: Mutex<Option<Link>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,14 +131,16 @@ impl PostgresJournal {
         server.check()?;
         check_schema(schema)?;
         let create = format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\"; {SCHEMA}");
-        let ((generation, settled), link) = connected(server, Some(schema), async |link| {
+        let (holder, at) = (random_name(), Some(schema));
+        let ((generation, settled), link) = connected_as(server, at, &holder, async |link| {
             lock(link, schema, LOCK_GRACE).await?;
             link.transaction(async |link| link.batch(&create).await)
                 .await?;
             check_version(link, schema).await?;
             link.transaction(recover).await
         })?;
-        let journal = Self::with(server, schema, link, Role::Owner { generation });
+        let role = Role::Owner { generation };
+        let journal = Self::with((server, schema), (holder, link), role);
         Ok((journal, settled))
     }
 
@@ -149,22 +157,33 @@ impl PostgresJournal {
     fn existing(server: &PostgresServer, schema: &str, role: Role) -> Result<Self, RunError> {
         server.check()?;
         check_schema(schema)?;
-        let ((), link) = connected(server, Some(schema), async |link| {
+        let holder = random_name();
+        let ((), link) = connected_as(server, Some(schema), &holder, async |link| {
             check_version(link, schema).await?;
             role.prepare(link, schema).await
         })?;
-        Ok(Self::with(server, schema, link, role))
+        Ok(Self::with((server, schema), (holder, link), role))
     }
 
-    fn with(server: &PostgresServer, schema: &str, link: Link, role: Role) -> Self {
-        let random = || RandomState::new().build_hasher().finish();
+    /// `link` has the name `holder`.
+    fn with(
+        (server, schema): (&PostgresServer, &str),
+        (holder, link): (String, Link),
+        role: Role,
+    ) -> Self {
         Self {
             server: server.clone(),
             schema: schema.to_owned(),
             role,
-            holder: format!("{:016x}{:016x}", random(), random()),
-            link: Mutex::new(Some(link)),
-            signs: Mutex::default(),
+            link: Slot {
+                name: holder.clone(),
+                link: Mutex::new(Some(link)),
+            },
+            signs: Slot {
+                name: format!("{holder} leases"),
+                link: Mutex::default(),
+            },
+            holder,
             paid: None,
             clock: Mutex::new(None),
             ended_offers: AtomicU64::new(0),
@@ -212,8 +231,7 @@ impl PostgresJournal {
         Ok(())
     }
 
-    /// Runs an operation, and repeats it over another connection if this one is cut. The operation learns whether it
-    /// was tried before: the first try may have taken effect.
+    /// Runs an operation as [`Slot::run`] does.
     fn run<T>(
         &self,
         operation: impl AsyncFn(&mut Link, bool) -> Result<T, RunError>,
@@ -235,54 +253,14 @@ impl PostgresJournal {
 
     fn run_over<T>(
         &self,
-        slot: &Mutex<Option<Link>>,
+        slot: &Slot,
         role: Role,
         operation: impl AsyncFn(&mut Link, bool) -> Result<T, RunError>,
     ) -> Result<T, RunError> {
-        let mut slot = locked(slot);
-        let mut repeated = false;
-        let mut cut_since = None;
-        loop {
-            let link = match &mut *slot {
-                Some(link) => link,
-                none => {
-                    let since = *cut_since.get_or_insert_with(Instant::now);
-                    none.insert(waiting(|| self.reconnect(role, since + PATIENCE))?)
-                }
-            };
-            match block_on(operation(link, repeated)) {
-                Err(error) if link.is_cut(&error) => {
-                    tracing::warn!(
-                        "the connection to PostgreSQL was cut, connecting again: {error}"
-                    );
-                    *slot = None;
-                    repeated = true;
-                    let since = *cut_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() > PATIENCE {
-                        return Err(error);
-                    }
-                }
-                done => return done,
-            }
-        }
-    }
-
-    fn reconnect(&self, role: Role, until: Instant) -> Result<Link, RunError> {
-        let mut wait = FIRST_WAIT;
-        loop {
-            let connected = Link::connect(&self.server, Some(&self.schema));
-            let connected = connected.and_then(|mut link| {
-                block_on(role.prepare(&mut link, &self.schema))?;
-                Ok(link)
-            });
-            match connected {
-                Err(error) if is_unavailable(&error) && Instant::now() < until => {
-                    std::thread::sleep(wait);
-                    wait = (wait * 2).min(MAX_WAIT);
-                }
-                connected => return connected,
-            }
-        }
+        let prepare = |link: &mut Link| block_on(role.prepare(link, &self.schema));
+        slot.run((&self.server, &*self.schema), prepare, |link, repeated| {
+            block_on(operation(link, repeated))
+        })
     }
 
     /// The server's Unix time in milliseconds: processes on several machines compare leases with it. Between two questions,
@@ -306,35 +284,127 @@ impl PostgresJournal {
     }
 }
 
-/// The connection in a slot, if it has one.
-fn locked(slot: &Mutex<Option<Link>>) -> MutexGuard<'_, Option<Link>> {
-    // A panic leaves a transaction open at most, so that connection is not used again.
-    slot.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
-        let mut link = poisoned.into_inner();
-        *link = None;
-        slot.clear_poison();
-        link
-    })
+impl Slot {
+    /// Runs an operation. For [`PATIENCE`], it is repeated: over another connection, which `prepare` makes ready, if this one is
+    /// cut, and over this one if the server gave it up for the sake of another transaction. The operation learns whether it
+    /// was tried before: the first try may have taken effect, and is over.
+    fn run<T>(
+        &self,
+        (server, schema): (&PostgresServer, &str),
+        prepare: impl Fn(&mut Link) -> Result<(), RunError>,
+        operation: impl Fn(&mut Link, bool) -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
+        let mut place = self.locked();
+        let (mut repeated, mut failing_since, mut wait) = (false, None, FIRST_WAIT);
+        loop {
+            let link = match &mut *place {
+                Some(link) => link,
+                none => {
+                    let since = *failing_since.get_or_insert_with(Instant::now);
+                    let connect = || self.reconnect((server, schema), since + PATIENCE, &prepare);
+                    none.insert(waiting(connect)?)
+                }
+            };
+            let error = match operation(link, repeated) {
+                Err(error) if link.is_cut(&error) => {
+                    tracing::warn!(
+                        "the connection to PostgreSQL was cut, connecting again: {error}"
+                    );
+                    *place = None;
+                    error
+                }
+                Err(error) if is_rolled_back(&error) => {
+                    tracing::debug!("PostgreSQL rolled a transaction back, repeating it: {error}");
+                    error
+                }
+                done => return done,
+            };
+            let since = *failing_since.get_or_insert_with(Instant::now);
+            if since.elapsed() > PATIENCE {
+                return Err(error);
+            }
+            if repeated {
+                waiting(|| std::thread::sleep(wait));
+                wait = (wait * 2).min(MAX_WAIT);
+            }
+            repeated = true;
+        }
+    }
+
+    fn reconnect(
+        &self,
+        (server, schema): (&PostgresServer, &str),
+        until: Instant,
+        prepare: impl Fn(&mut Link) -> Result<(), RunError>,
+    ) -> Result<Link, RunError> {
+        let mut wait = FIRST_WAIT;
+        loop {
+            let connected = Link::connect(server, Some(schema), &self.name);
+            let connected = connected.and_then(|mut link| {
+                block_on(link.end_replaced(until))?;
+                prepare(&mut link)?;
+                Ok(link)
+            });
+            match connected {
+                Err(error) if may_pass(&error) && Instant::now() < until => {
+                    std::thread::sleep(wait);
+                    wait = (wait * 2).min(MAX_WAIT);
+                }
+                connected => return connected,
+            }
+        }
+    }
+
+    /// The connection, if there is one.
+    fn locked(&self) -> MutexGuard<'_, Option<Link>> {
+        // A panic leaves a transaction open at most, so that connection is not used again.
+        self.link.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
+            let mut link = poisoned.into_inner();
+            *link = None;
+            self.link.clear_poison();
+            link
+        })
+    }
 }
 
-/// Connects and executes `work`, which may be repeated. A server that does not answer may be restarting, so that it is tried
+/// A name that no other handle has.
+fn random_name() -> String {
+    let random = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", random(), random())
+}
+
+/// Connects and executes `work`, which may be repeated. A server that cannot be used may be restarting, so that it is tried
 /// again for a while.
 fn connected<T>(
     server: &PostgresServer,
     schema: Option<&str>,
     work: impl AsyncFn(&mut Link) -> Result<T, RunError>,
 ) -> Result<(T, Link), RunError> {
+    connected_as(server, schema, &random_name(), work)
+}
+
+/// As [`connected`], with a name for the connection.
+fn connected_as<T>(
+    server: &PostgresServer,
+    schema: Option<&str>,
+    name: &str,
+    work: impl AsyncFn(&mut Link) -> Result<T, RunError>,
+) -> Result<(T, Link), RunError> {
     let (since, mut wait) = (Instant::now(), FIRST_WAIT);
     loop {
-        let worked = Link::connect(server, schema).and_then(|mut link| {
+        let is_first = wait == FIRST_WAIT;
+        let worked = Link::connect(server, schema, name).and_then(|mut link| {
+            if !is_first {
+                block_on(link.end_replaced(since + RESTART))?;
+            }
             let done = block_on(work(&mut link))?;
             Ok((done, link))
         });
         match worked {
-            Err(error) if is_unavailable(&error) && since.elapsed() < RESTART => {
-                if wait == FIRST_WAIT {
+            Err(error) if may_pass(&error) && since.elapsed() < RESTART => {
+                if is_first {
                     tracing::warn!(
-                        "PostgreSQL on {}:{} does not answer, trying again for {} seconds: {error}",
+                        "PostgreSQL on {}:{} cannot be used now, trying again for {} seconds: {error}",
                         server.host,
                         server.port,
                         RESTART.as_secs()
@@ -354,7 +424,7 @@ impl PostgresServer {
     /// # Errors
     /// The server does not answer, or refuses the user.
     pub fn probe(&self) -> Result<(String, u64), RunError> {
-        let mut link = Link::connect(self, None)?;
+        let mut link = Link::connect(self, None, &random_name())?;
         let counted = "SELECT current_setting('server_version'),
              (SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 'journal_version')";
         let row = block_on(link.one(counted, &[]))?;

@@ -45,7 +45,7 @@ const TAKE: &str = "
     SELECT next.item, leased.attempts, next.failures, next.lost + next.is_lost::int::bigint
     FROM next, leased";
 
-/// Leases the next unit: the first one whose lease or wait has ended, or else the first one that nobody has had.
+/// Leases the next unit: the first one whose lease or wait has ended, or else the first one that no worker has had.
 fn lease_next() -> String {
     format!(
         "WITH due AS ({OPEN} AND offer.not_before > 0 AND offer.not_before <= $3
@@ -93,14 +93,15 @@ pub(super) async fn remove_dead(link: &mut Link) -> Result<(), RunError> {
 }
 
 impl PostgresJournal {
-    /// Removes the index entries of offers that have ended, once there are many: the server does so once a minute at most.
+    /// Removes the index entries of offers that have ended, once there are many: the server does so once a minute at most. If it does
+    /// so at this moment, it is not waited for.
     fn vacuum_offers(&self, ended: u64) {
         let before = self.ended_offers.fetch_add(ended, Ordering::Relaxed);
         if before.saturating_add(ended) < MAX_ENDED {
             return;
         }
         self.ended_offers.store(0, Ordering::Relaxed);
-        let vacuum = "VACUUM (TRUNCATE FALSE, INDEX_CLEANUP ON) offer";
+        let vacuum = "VACUUM (SKIP_LOCKED, TRUNCATE FALSE, INDEX_CLEANUP ON) offer";
         if let Err(error) = self.run(async |link, _| link.batch(vacuum).await) {
             tracing::warn!(
                 "cannot vacuum the offers, so that finding the next unit takes longer: {error}"
@@ -142,21 +143,31 @@ impl OfferStore for PostgresJournal {
     }
 
     fn sweep_offers(&self, round: &str) -> Result<OfferCounts, RunError> {
-        // All parts see the table as it was before the deletion.
-        let sweep = "WITH ended AS (
-                 DELETE FROM offer USING unit
-                 WHERE offer.round = $1 AND unit.stage = offer.stage AND unit.item = offer.item
-                   AND unit.state <> 'pending'
-                 RETURNING unit.state)
-             SELECT COUNT(*) FILTER (WHERE state = 'done'), COUNT(*) FILTER (WHERE state = 'failed'),
-                 (SELECT COUNT(*) FROM offer WHERE round = $1) FROM ended";
-        let row = self.run(async |link, _| link.one(sweep, &[&round]).await)?;
+        let sweep = "WITH offered AS MATERIALIZED (
+                 SELECT offer.stage, offer.item, unit.state, unit.lease_until FROM offer
+                 JOIN unit ON unit.stage = offer.stage AND unit.item = offer.item WHERE offer.round = $1),
+             ended AS (
+                 DELETE FROM offer USING offered
+                 WHERE offer.round = $1 AND offer.stage = offered.stage AND offer.item = offered.item
+                   AND offered.state <> 'pending'
+                 RETURNING offered.state),
+             counted AS (
+                 SELECT COUNT(*) AS open, COUNT(*) FILTER (WHERE lease_until = 0) AS free
+                 FROM offered WHERE state = 'pending')
+             SELECT (SELECT COUNT(*) FROM ended WHERE state = 'done'),
+                 (SELECT COUNT(*) FROM ended WHERE state = 'failed'), open, free FROM counted";
+        let (is_partial, row) = self.run(async |link, repeated| {
+            let row = link.one(sweep, &[&round]).await?;
+            Ok((repeated, row))
+        })?;
         let (done, failed) = (unsigned(row.try_get(0)?), unsigned(row.try_get(1)?));
         self.vacuum_offers(done + failed);
         Ok(OfferCounts {
+            is_partial,
             done,
             failed,
-            open: unsigned(row.try_get(2)?).saturating_sub(done + failed),
+            open: unsigned(row.try_get(2)?),
+            free: unsigned(row.try_get(3)?),
         })
     }
 

@@ -10,6 +10,8 @@ CREATE TABLE IF NOT EXISTS unit (
     state TEXT NOT NULL DEFAULT 'pending', attempts BIGINT NOT NULL DEFAULT 0,
     lease_until BIGINT NOT NULL DEFAULT 0, holder TEXT, output TEXT, failure TEXT,
     PRIMARY KEY (stage, item));
+-- The last position of a stage is its last entry, so that units are added without a look at all others.
+CREATE INDEX IF NOT EXISTS unit_by_position ON unit (stage, position);
 
 CREATE TABLE IF NOT EXISTS call (
     id TEXT COLLATE "C" PRIMARY KEY, state TEXT NOT NULL,

@@ -15,7 +15,10 @@ use crate::RunError;
 const IS_NEWEST: &str = "SELECT attempts = $3 FROM unit WHERE stage = $1 AND item = $2 FOR SHARE";
 
 /// Refuses the write of an attempt that another one has overtaken, in a transaction.
-async fn check_attempt(link: &mut Link, attempt: Option<Attempt<'_>>) -> Result<(), RunError> {
+pub(super) async fn check_attempt(
+    link: &mut Link,
+    attempt: Option<Attempt<'_>>,
+) -> Result<(), RunError> {
     let Some(attempt) = attempt else {
         return Ok(());
     };

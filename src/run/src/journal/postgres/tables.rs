@@ -1,22 +1,21 @@
 //! Tables beside those of the journals, in a schema of their own, for crates above this one. They need neither `tokio-postgres`
 //! nor a runtime.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::link::{Link, block_on};
 use super::server::PostgresServer;
-use super::{check_schema, connected};
+use super::{Slot, check_schema, connected_as, random_name};
 use crate::RunError;
 
 /// A connection to a schema.
 pub struct PostgresTables {
     server: PostgresServer,
     schema: String,
-    /// `None` while the connection is cut.
-    link: Mutex<Option<Link>>,
+    slot: Slot,
 }
 
 /// A parameter of a statement.
@@ -46,7 +45,8 @@ impl PostgresTables {
         let create = format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\"; {create}");
         // Two processes that make the same tables would hinder each other.
         let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
-        let ((), link) = connected(server, Some(schema), async |link| {
+        let name = random_name();
+        let ((), link) = connected_as(server, Some(schema), &name, async |link| {
             link.transaction(async |link| {
                 link.query(lock, &[&schema]).await?;
                 link.batch(&create).await
@@ -56,12 +56,15 @@ impl PostgresTables {
         Ok(Self {
             server: server.clone(),
             schema: schema.to_owned(),
-            link: Mutex::new(Some(link)),
+            slot: Slot {
+                name,
+                link: Mutex::new(Some(link)),
+            },
         })
     }
 
-    /// Runs `work` in a transaction. If the connection is cut, it runs once more over another one; the first time may have
-    /// taken effect.
+    /// Runs `work` in a transaction. It runs again if the connection is cut or the server gives it up for the sake of another
+    /// transaction; the first time may have taken effect, and is over.
     ///
     /// # Errors
     /// Those of `work`; the server does not answer.
@@ -69,41 +72,10 @@ impl PostgresTables {
         &self,
         work: impl Fn(&mut SqlTransaction<'_>) -> Result<T, RunError>,
     ) -> Result<T, RunError> {
-        let mut slot = self.lock();
-        let mut repeated = false;
-        loop {
-            let link = match &mut *slot {
-                Some(link) => link,
-                none => none.insert(self.connect()?),
-            };
-            match in_transaction(link, &work) {
-                Err(error) if link.is_cut(&error) && !repeated => {
-                    tracing::warn!(
-                        "the connection to PostgreSQL was cut, connecting again: {error}"
-                    );
-                    *slot = None;
-                    repeated = true;
-                }
-                done => return done,
-            }
-        }
-    }
-
-    fn connect(&self) -> Result<Link, RunError> {
-        let ((), link) = connected(&self.server, Some(&self.schema), async |link| {
-            link.batch("SELECT 1").await
-        })?;
-        Ok(link)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Link>> {
-        // A panic leaves a transaction open at most, so that connection is not used again.
-        self.link.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
-            let mut link = poisoned.into_inner();
-            *link = None;
-            self.link.clear_poison();
-            link
-        })
+        let place = (&self.server, &*self.schema);
+        let prepare = |_: &mut Link| Ok(());
+        self.slot
+            .run(place, prepare, |link, _| in_transaction(link, &work))
     }
 }
 

@@ -4,8 +4,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::super::backend::BatchStore;
 use super::super::batches::no_batch;
+use super::super::leased::Attempt;
 use super::super::{Batch, BatchRequest, BudgetCap, PendingCall, Reservation, ReserveError};
 use super::calls::reserve_as;
+use super::units::check_attempt;
 use super::{SqliteJournal, writing};
 use crate::RunError;
 use pybench_types::id::Digest;
@@ -46,9 +48,11 @@ impl BatchStore for SqliteJournal {
         most: Reservation,
         cap: BudgetCap,
         request: BatchRequest<'_>,
+        attempt: Option<Attempt<'_>>,
     ) -> Result<(), ReserveError> {
         let mut connection = self.lock();
         let transaction = writing(&mut connection).map_err(RunError::from)?;
+        check_attempt(&transaction, attempt)?;
         reserve_as(&transaction, "batched", id, most, cap)?;
         let queued = transaction.execute(
             "INSERT INTO noted (call, teacher, request, line) VALUES (?1, ?2, ?3, ?4)",

@@ -5,7 +5,9 @@ use serde_json::Value;
 
 use super::super::backend::CallStore;
 use super::super::calls::{MAX_AMOUNT, not_reserved};
+use super::super::leased::Attempt;
 use super::super::{BudgetCap, CallState, Reservation, ReserveError, Spent};
+use super::units::check_attempt;
 use super::{SqliteJournal, synced, writing};
 use crate::RunError;
 
@@ -23,9 +25,16 @@ impl CallStore for SqliteJournal {
         Ok(Some((serde_json::from_value(Value::String(state))?, reply)))
     }
 
-    fn reserve(&self, id: &str, most: Reservation, cap: BudgetCap) -> Result<(), ReserveError> {
+    fn reserve(
+        &self,
+        id: &str,
+        most: Reservation,
+        cap: BudgetCap,
+        attempt: Option<Attempt<'_>>,
+    ) -> Result<(), ReserveError> {
         let mut connection = self.lock();
         let transaction = writing(&mut connection).map_err(RunError::from)?;
+        check_attempt(&transaction, attempt)?;
         reserve_as(&transaction, "in_flight", id, most, cap)?;
         transaction.commit().map_err(RunError::from)?;
         Ok(())

@@ -34,6 +34,7 @@ CREATE TABLE IF NOT EXISTS unit (
     state TEXT NOT NULL DEFAULT 'pending', attempts INTEGER NOT NULL DEFAULT 0,
     lease_until INTEGER NOT NULL DEFAULT 0, output TEXT, failure TEXT,
     PRIMARY KEY (stage, item)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS unit_by_position ON unit (stage, position);
 CREATE TABLE IF NOT EXISTS call (
     id TEXT PRIMARY KEY, state TEXT NOT NULL,
     micro_usd INTEGER NOT NULL, tokens INTEGER NOT NULL, reply TEXT) WITHOUT ROWID;

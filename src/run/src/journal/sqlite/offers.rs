@@ -62,13 +62,16 @@ impl OfferStore for SqliteJournal {
         let mut connection = self.lock();
         let transaction = writing(&mut connection)?;
         let count = "SELECT COALESCE(SUM(unit.state = 'done'), 0), COALESCE(SUM(unit.state = 'failed'), 0),
-                 COALESCE(SUM(unit.state = 'pending'), 0)
+                 COALESCE(SUM(unit.state = 'pending'), 0),
+                 COALESCE(SUM(unit.state = 'pending' AND unit.lease_until = 0), 0)
              FROM offer JOIN unit ON unit.stage = offer.stage AND unit.item = offer.item WHERE offer.round = ?1";
         let counts = transaction.query_row(count, [round], |row| {
             Ok(OfferCounts {
+                is_partial: false,
                 done: row.get(0)?,
                 failed: row.get(1)?,
                 open: row.get(2)?,
+                free: row.get(3)?,
             })
         })?;
         transaction.execute(
@@ -110,7 +113,7 @@ impl OfferStore for SqliteJournal {
              FROM offer JOIN unit ON unit.stage = offer.stage AND unit.item = offer.item
              WHERE offer.round = ?1 AND offer.stage = ?2 AND offer.not_before <= ?3
                AND unit.state = 'pending' AND unit.lease_until <= ?4 AND (?5 IS NULL OR offer.item = ?5)
-             ORDER BY offer.position LIMIT 1";
+             ORDER BY offer.not_before = 0 AND unit.lease_until = 0, offer.position LIMIT 1";
         let (round, stage) = (request.round, request.stage);
         let next = transaction
             .query_row(
@@ -137,7 +140,8 @@ impl OfferStore for SqliteJournal {
         };
         let lost = lost + u32::from(is_lost);
         transaction.execute(
-            "UPDATE offer SET lost = ?3 WHERE stage = ?1 AND item = ?2",
+            // What is given back has no wait.
+            "UPDATE offer SET lost = ?3, not_before = 0 WHERE stage = ?1 AND item = ?2",
             params![stage, item, lost],
         )?;
         let attempt = transaction.query_row(

@@ -25,13 +25,31 @@ fn cap(micro_usd: u64) -> BudgetCap {
 }
 
 #[test]
+fn units_are_added_without_a_look_at_all_others() {
+    let (_folder, path) = scratch();
+    // A journal of an older version gets the index when it is opened.
+    let journal = SqliteJournal::open(&path).unwrap();
+    journal.execute("DROP INDEX unit_by_position", []).unwrap();
+    drop(journal);
+    let journal = SqliteJournal::open(&path).unwrap();
+    let explain = format!("EXPLAIN QUERY PLAN {}", units::NEXT_POSITION);
+    let plan = journal
+        .lock()
+        .query_row(&explain, ["s"], |row| row.get::<_, String>(3));
+    let plan = plan.unwrap();
+    assert!(plan.contains("INDEX unit_by_position"), "{plan}");
+}
+
+#[test]
 fn the_totals_equal_the_sum_of_the_calls() {
     let (_folder, path) = scratch();
     for round in 0..4 {
         let journal = SqliteJournal::open(&path).unwrap();
         for call in 0..10 {
             let id = format!("{round}/{call}");
-            journal.reserve(&id, TEN, BudgetCap::default()).unwrap();
+            journal
+                .reserve(&id, TEN, BudgetCap::default(), None)
+                .unwrap();
             let used = Reservation {
                 micro_usd: call,
                 tokens: 2,
@@ -65,7 +83,9 @@ fn totals_that_an_older_version_broke_are_summed_again() {
     let (_folder, path) = scratch();
     let journal = SqliteJournal::open(&path).unwrap();
     for id in ["a", "b", "c"] {
-        journal.reserve(id, TEN, BudgetCap::default()).unwrap();
+        journal
+            .reserve(id, TEN, BudgetCap::default(), None)
+            .unwrap();
     }
     let huge = "UPDATE call SET tokens = 5000000000000000000 WHERE id <> 'c'";
     journal.lock().execute(huge, []).unwrap();
@@ -113,7 +133,7 @@ fn a_journal_that_lost_paid_calls_is_refused() {
     let (_folder, path) = scratch();
     let journal = SqliteJournal::open(&path).unwrap();
     let pay = |journal: &SqliteJournal, id: &str| {
-        journal.reserve(id, TEN, cap(100)).unwrap();
+        journal.reserve(id, TEN, cap(100), None).unwrap();
         journal.settle(id, TEN, "\"reply\"").unwrap();
         journal.settle(id, TEN, "\"the same call\"").unwrap();
     };
@@ -125,7 +145,7 @@ fn a_journal_that_lost_paid_calls_is_refused() {
         .unwrap();
     pay(&journal, "b");
     pay(&journal, "c");
-    journal.reserve("in flight", TEN, cap(100)).unwrap();
+    journal.reserve("in flight", TEN, cap(100), None).unwrap();
     drop(journal);
     drop(SqliteJournal::open(&path).unwrap());
     std::fs::rename(path.with_extension("sqlite.old"), &path).unwrap();

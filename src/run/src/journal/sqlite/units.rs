@@ -11,6 +11,10 @@ use super::super::{RetryFailed, UnitFailure};
 use super::{SqliteJournal, writing};
 use crate::{Failure, RunError, StageSummary, Unit, UnitState};
 
+/// The position of the next new unit: one entry of an index, however many units the stage has.
+pub(super) const NEXT_POSITION: &str =
+    "SELECT COALESCE(MAX(position) + 1, 0) FROM unit WHERE stage = ?1";
+
 impl UnitStore for SqliteJournal {
     fn enqueue(
         &self,
@@ -19,11 +23,7 @@ impl UnitStore for SqliteJournal {
     ) -> Result<(), RunError> {
         let mut connection = self.lock();
         let transaction = writing(&mut connection)?;
-        let first: u64 = transaction.query_row(
-            "SELECT COALESCE(MAX(position) + 1, 0) FROM unit WHERE stage = ?1",
-            [stage],
-            |row| row.get(0),
-        )?;
+        let first: u64 = transaction.query_row(NEXT_POSITION, [stage], |row| row.get(0))?;
         let mut insert = transaction.prepare_cached(
             "INSERT OR IGNORE INTO unit (stage, item, position) VALUES (?1, ?2, ?3)",
         )?;

@@ -85,6 +85,7 @@ impl SolutionRunner<'_> {
             sampling: &sampling,
             max_turns: MAX_TURNS,
             max_identical_turns: None,
+            code_within_tokens: None,
             feedback: None,
         };
         let mut session = self.start().await?;

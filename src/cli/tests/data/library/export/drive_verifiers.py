@@ -1,5 +1,5 @@
-"""Loads the exported package with the real verifiers, plays the expert and nobody in each task, and prints
-the two rewards of each as JSON.
+"""Loads the exported package with the real verifiers and, without a model, scores the expert's cells and no work at all in
+each task. Prints the two rewards of each as JSON.
 
     drive_verifiers.py HARBOR INTERPRETER REWARDS
 

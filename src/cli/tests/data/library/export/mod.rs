@@ -2,6 +2,7 @@
 //! verifiers, scores over HTTP.
 
 mod containers;
+mod expert_model;
 mod fixture;
 mod harbor;
 mod rewards;
