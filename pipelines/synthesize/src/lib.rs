@@ -17,7 +17,9 @@ use pybench_interpreter::make_environment;
 use pybench_net::pypi::find_uv;
 use pybench_run::project::invocation;
 use pybench_run::run_selection::{RunSelection, recommend, run_argument, stage_command};
-use pybench_run::{Journal, Mode, ModelChoice, RunContext, RunError, left_out_tasks};
+use pybench_run::{
+    Journal, Mode, ModelChoice, RunContext, RunError, RunFolder, left_out_tasks,
+};
 use serde_json::json;
 
 use crate::status::{Funnel, StageStatus};
@@ -92,13 +94,18 @@ async fn solve_tasks(context: &RunContext) -> Result<(), RunError> {
     }
 }
 
-/// The context with the queue that the profile names.
-async fn with_queue(context: &RunContext) -> Result<RunContext, RunError> {
-    if let Some(queue) = context.folder.left_queue()
+/// Removes what a run that is given up has left in its queue.
+pub async fn clear_left_queue(folder: &RunFolder) {
+    if let Some(queue) = folder.left_queue()
         && let Err(error) = pybench_temporal::clear(queue).await
     {
         tracing::warn!("activities of the run that is given up may be left: {error}");
     }
+}
+
+/// The context with the queue that the profile names.
+async fn with_queue(context: &RunContext) -> Result<RunContext, RunError> {
+    clear_left_queue(&context.folder).await;
     let queue = match context.mode {
         Mode::DryRun => None,
         Mode::Full | Mode::Preview(_) => pybench_temporal::connect(context.folder.queue()).await?,

@@ -143,12 +143,10 @@ impl Command {
             Self::Init(args) => cli::main_with(args.log, |process| async move {
                 Ok(pybench_crawl::init::run(args, &process).await?)
             }),
-            Self::Crawl(args) => {
-                cli::stage_with(
-                    args,
-                    |context| async move { pybench_crawl::run(&context).await },
-                )
-            }
+            Self::Crawl(args) => cli::stage_with(args, |context| async move {
+                pybench_synthesize::clear_left_queue(&context.folder).await;
+                pybench_crawl::run(&context).await
+            }),
             Self::Query(args) => pybench_query::command::main(args),
             Self::Rollout(stage) => cli::stage_with(stage.run, |context| async move {
                 let _guard = guard::of_run(&context)?;

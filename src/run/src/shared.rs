@@ -41,6 +41,9 @@ use super::{
 /// How often the coordinator counts what has ended.
 const TICK: Duration = Duration::from_millis(100);
 
+/// The longest time between two counts.
+const MAX_TICK: Duration = Duration::from_secs(2);
+
 /// Offered units that no process has leased, at most; units in work are not among them.
 const WINDOW: usize = 1_000;
 
@@ -221,7 +224,11 @@ impl<'a> RoundRun<'a> {
                 () = interrupt.wait(Urgency::Finish), if !stopping => self.stop(RunError::Interrupted)?,
                 () = &mut deadline, if !stopping => self.stop(out_of_time(options))?,
                 () = &mut grace_over => return Ok(()),
-                _ = tick.tick() => self.count()?,
+                _ = tick.tick() => {
+                    let start = Instant::now();
+                    self.count()?;
+                    tick.reset_after(rest_after(start.elapsed()));
+                }
                 _ = save.tick() => self.save()?,
             }
         }
@@ -366,6 +373,12 @@ impl<'a> RoundRun<'a> {
         self.units.stop_taking();
         Round::withdraw(self.journal())
     }
+}
+
+/// The time between two counts: ten times what one took, since it takes longer with more units in work. So counting is never
+/// more than a tenth of the work of one core.
+fn rest_after(count: Duration) -> Duration {
+    count.saturating_mul(10).clamp(TICK, MAX_TICK)
 }
 
 /// Numbers of units that have ended.
