@@ -1,11 +1,13 @@
-"""What a session changes in Python itself: random state from its seed, the recorder of charts, marks
-where children write. Made before the session is known (`Hooks`), in force from `begin` on."""
+"""What a session changes in Python itself: random state from its seed, dates of files, the recorder of
+charts, marks where children write. Made before the session is known (`Hooks`), in force from `begin` on."""
 
 import importlib.util
 import os
 import random
 import sys
 import tempfile
+
+from . import dates
 
 
 class AfterImport:
@@ -107,12 +109,17 @@ class Hooks:
             "matplotlib.figure": self.record_charts,
             "wordcloud.wordcloud": self.record_clouds,
             "jieba": quiet,
+            "xlsxwriter.core": self.date("set_xlsxwriter"),
+            "openpyxl.packaging.core": self.date("set_openpyxl_properties"),
+            "openpyxl.writer.excel": self.date("set_openpyxl_writer"),
         }
         sys.meta_path.insert(0, AfterImport(dict(self.after)))
 
     def begin(self, seed, system):
         """The session is known."""
         self.randomness.begin(seed, system)
+        if not system:
+            dates.set_epoch()
         for name, hook in self.after.items():
             if name in sys.modules:
                 hook(sys.modules[name])
@@ -121,6 +128,15 @@ class Hooks:
 
     def seed_numpy(self, module):
         module.seed((self.randomness.seed or 0) % 2**32)
+
+    def date(self, change):
+        """A hook that fixes the dates of files, unless the session is a real one or not known yet."""
+
+        def hook(module):
+            if self.randomness.seed is not None and not self.randomness.system:
+                getattr(dates, change)(module)
+
+        return hook
 
     def record_charts(self, _module):
         """Installs the recorder as soon as figures can exist, so that nothing is paid without them."""

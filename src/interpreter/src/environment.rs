@@ -33,6 +33,10 @@ const RUNNER: &[(&str, &str)] = &[
         include_str!("../python/hooks.py"),
     ),
     (
+        "lib/pybench_runner/dates.py",
+        include_str!("../python/dates.py"),
+    ),
+    (
         "lib/pybench_runner/charts.py",
         include_str!("../python/charts.py"),
     ),

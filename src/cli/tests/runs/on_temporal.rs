@@ -95,5 +95,8 @@ fn the_quickstart_on_temporal_has_the_same_bytes() {
         drain(worker);
     }
     let [expected, files] = [alone, shared].map(|runs| dataset_of(&runs.join("quickstart")));
-    assert!(!expected.is_empty() && files == expected, "another dataset");
+    assert!(!expected.is_empty() && files.keys().eq(expected.keys()));
+    let mut names = expected.keys();
+    let other = names.find(|name| files[*name] != expected[*name]);
+    assert_eq!(other, None, "it differs");
 }

@@ -7,6 +7,35 @@ use pybench_interpreter::{InterpreterError, SessionSpec};
 use pybench_testing::sessions::*;
 
 #[tokio::test(flavor = "multi_thread")]
+async fn workbooks_carry_the_time_only_in_sessions_that_are_not_replayed() {
+    const WRITE: &str = "import re, zipfile, pandas as pd\n\
+        for engine in ['xlsxwriter', 'openpyxl']:\n    \
+            pd.DataFrame({'a': [1]}).to_excel('output/a.xlsx', engine=engine)\n    \
+            book = zipfile.ZipFile('output/a.xlsx')\n    \
+            dates = re.findall(r'W3CDTF\">(....)', book.read('docProps/core.xml').decode())\n    \
+            print(dates, {part.date_time[0] for part in book.infolist()}, len(pd.read_excel('output/a.xlsx')))\n\
+        print(os.environ.get('SOURCE_DATE_EPOCH'))";
+    for system_randomness in [false, true] {
+        let spec = SessionSpec {
+            system_randomness,
+            ..SessionSpec::default()
+        };
+        let Some(mut session) = start_with(spec).await else {
+            return;
+        };
+        session.run("import os").await;
+        let seen = session.run(WRITE).await.text("stdout");
+        let fixed = "['1980', '1980'] {1980} 1";
+        assert_eq!(
+            seen.contains(&format!("{fixed}\n{fixed}\n315532800")),
+            !system_randomness,
+            "{seen}"
+        );
+        assert_eq!(seen.contains("None"), system_randomness, "{seen}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_same_seed_gives_equal_observations() {
     const CELLS: &[&str] = &[
         "import random, numpy as np, uuid, tempfile, os\nrandom.random(), random.Random().random(), np.random.rand(2), np.random.default_rng().random()",
