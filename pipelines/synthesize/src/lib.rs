@@ -17,9 +17,7 @@ use pybench_interpreter::make_environment;
 use pybench_net::pypi::find_uv;
 use pybench_run::project::invocation;
 use pybench_run::run_selection::{RunSelection, recommend, run_argument, stage_command};
-use pybench_run::{
-    Journal, Mode, ModelChoice, RunContext, RunError, RunFolder, left_out_tasks,
-};
+use pybench_run::{Journal, Mode, ModelChoice, RunContext, RunError, RunFolder, left_out_tasks};
 use serde_json::json;
 
 use crate::status::{Funnel, StageStatus};
