@@ -7,8 +7,6 @@ import random
 import sys
 import tempfile
 
-from . import dates
-
 
 class AfterImport:
     """A finder that lets others find a module and calls a function once it has been executed."""
@@ -102,7 +100,10 @@ def quiet(module):
 
 class Hooks:
     def __init__(self, wire):
-        self.wire = wire
+        # Not above: exported tasks have a copy of this file without that one.
+        from . import dates
+
+        self.wire, self.dates = wire, dates
         self.randomness = Randomness()
         self.after = {
             "numpy.random.mtrand": self.seed_numpy,
@@ -119,7 +120,7 @@ class Hooks:
         """The session is known."""
         self.randomness.begin(seed, system)
         if not system:
-            dates.set_epoch()
+            self.dates.set_epoch()
         for name, hook in self.after.items():
             if name in sys.modules:
                 hook(sys.modules[name])
@@ -134,7 +135,7 @@ class Hooks:
 
         def hook(module):
             if self.randomness.seed is not None and not self.randomness.system:
-                getattr(dates, change)(module)
+                getattr(self.dates, change)(module)
 
         return hook
 
