@@ -375,8 +375,8 @@ impl<'a> RoundRun<'a> {
     }
 }
 
-/// The time between two counts: ten times what one took, since it takes longer with more units in work. So counting is never
-/// more than a tenth of the work of one core.
+/// The time between two counts: ten times what one took, since it takes longer with more units in work; [`MAX_TICK`] after a count
+/// that had to wait for the server.
 fn rest_after(count: Duration) -> Duration {
     count.saturating_mul(10).clamp(TICK, MAX_TICK)
 }
