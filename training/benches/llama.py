@@ -9,10 +9,11 @@ what each row takes, in minutes and on disk. Each row runs in processes of its o
 an interrupted benchmark continues; `--again` measures all rows again.
 
 The merged model of `lora` is kept for the rows `loss`, `gguf-f16` and `gguf-q8_0`. `--no-merge` leaves out the merged
-models of LoRA and QLoRA, and their disk; those rows then use the model itself. `lora-kept` keeps the activations of three
-quarters of the blocks. `full` trains every parameter of all blocks, twice, the second time killed and resumed; it runs
-only if `--only` names it. Memory is sampled ten times a second: `resident` is all of a process, `anonymous` is what does
-not belong to a file and cannot be given back.
+models of LoRA and QLoRA, and their disk; those rows then use the model itself. `lora` keeps the activations of three
+quarters of the blocks and `qlora` those of three eighths, as many as their goals for memory allow; `lora-recomputed` keeps
+none. `full` trains every parameter of all blocks, twice, the second time killed and resumed; it runs only if `--only`
+names it. Memory is sampled ten times a second: `resident` is all of a process, `anonymous` is what does not belong to a
+file and cannot be given back.
 """
 import argparse
 import hashlib
@@ -54,7 +55,7 @@ COSTS = {
     "loss": Cost(8, merged=True),
     "gguf-f16": Cost(7, 17, merged=True),
     "gguf-q8_0": Cost(9, 9, merged=True),
-    "lora-kept": Cost(1),
+    "lora-recomputed": Cost(1),
     "peft": Cost(1),
     "qlora": Cost(2, merged=True),
     "lora-2-processes": Cost(6),
@@ -308,7 +309,9 @@ class Bench:
             "planned_export": next(one["host"]["planned"] for one in phases if one["phase"] == "export"),
         }
 
-    def lora(self, name, merge, processes=1, quantization="", recompute=""):
+    def lora(self, name, merge, processes=1, kept=0.0, quantization=""):
+        """`kept`: the share of the blocks that keep their activations."""
+        recompute = f"recompute_num_layers = {round(self.layers * (1 - kept))}\n" if kept else ""
         return self.train(
             name, self.model(),
             f"{recompute}merge = {str(merge).lower()}\n[optimizer]\nlearning_rate = 1e-4\n"
@@ -317,7 +320,7 @@ class Bench:
         )
 
     def lora_merged(self):
-        row = self.lora("lora", self.merge)
+        row = self.lora("lora", self.merge, kept=0.75)
         if self.merge:
             self.clean()
             (self.out / "model").rename(self.merged)
@@ -423,11 +426,9 @@ class Bench:
             "loss": self.loss,
             "gguf-f16": lambda: self.gguf("f16"),
             "gguf-q8_0": lambda: self.gguf("q8_0"),
-            "lora-kept": lambda: self.lora(
-                "lora-kept", False, recompute=f"recompute_num_layers = {self.layers // 4}\n"
-            ),
+            "lora-recomputed": lambda: self.lora("lora-recomputed", False),
             "peft": self.peft,
-            "qlora": lambda: self.lora("qlora", self.merge, quantization='quantization = "nf4"'),
+            "qlora": lambda: self.lora("qlora", self.merge, kept=0.375, quantization='quantization = "nf4"'),
             "lora-2-processes": lambda: self.lora("lora2", False, processes=2),
             "full-2-blocks": lambda: self.full("full", 1),
             "full-2-blocks-2-processes": lambda: self.full("full2", 2),
@@ -480,7 +481,7 @@ def table(rows):
             print(f"- {name}: {', '.join(shares)}")
         if "size" in row and (planned := rows.get("lora", {}).get("planned_export")):
             print(f"- {name}: export {row['resident'] / planned:.2f}")
-    for name in ("lora", "lora-kept"):
+    for name in ("lora", "lora-recomputed"):
         if name in rows and "peft" in rows:
             print(f"\nA step of {name} takes {rows[name]['step'] / rows['peft']['step']:.2f} of PEFT's time.")
     if "lora" in rows and "qlora" in rows:

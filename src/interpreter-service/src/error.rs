@@ -87,7 +87,9 @@ impl From<InterpreterError> for ApiError {
             InterpreterError::Unavailable(_) => "the service does not support this",
             InterpreterError::Start(_) => "a session could not be started",
             InterpreterError::Fork(_) => "the session cannot be forked",
-            InterpreterError::Protocol(_) | InterpreterError::Io { .. } => "the session failed",
+            InterpreterError::Protocol(_)
+            | InterpreterError::Silent
+            | InterpreterError::Io { .. } => "the session failed",
         };
         Self::new(
             status,

@@ -88,6 +88,9 @@ pub enum InterpreterError {
     /// A session could not be forked; the original is unchanged.
     #[error("the session cannot be forked: {0}")]
     Fork(String),
+    /// This process was suspended or hung for longer than its sessions may live then ([`session_guard`]).
+    #[error("this process was silent for too long, and its sessions were ended")]
+    Silent,
     /// The session's process sent an invalid message.
     #[error("the session sent an invalid message: {0}")]
     Protocol(String),

@@ -18,6 +18,7 @@ use super::network::{self, Proxy};
 use super::observe::Recorder;
 use super::protocol::{self, FrameReader, MAX_CELL, ProtocolError, Request};
 use super::sandbox::{ExitInfo, Sandbox};
+use super::session_guard::Since;
 use super::shared::Shared;
 use super::workspace::Workspace;
 use super::{
@@ -69,6 +70,8 @@ struct Process {
     cell: u64,
     /// The network proxy, if the session has one.
     proxy: Option<Proxy>,
+    /// Before it was started.
+    since: Since,
 }
 
 /// The process between cells; `None` while a cell runs and after the process is gone.
@@ -146,9 +149,18 @@ impl LocalSession {
     }
 
     async fn launch(&self) -> Result<Process, InterpreterError> {
+        let since = Since::now();
+        let launched = self.launch_since(since).await;
+        match launched {
+            Err(_) if since.may_have_ended() => Err(InterpreterError::Silent),
+            launched => launched,
+        }
+    }
+
+    async fn launch_since(&self, since: Since) -> Result<Process, InterpreterError> {
         let (workspace, spec) = (self.workspace()?, self.spec.clone());
         let sandbox = self.shared.launch(workspace, spec, self.user).await?;
-        let mut process = Process::new(sandbox)?;
+        let mut process = Process::new(sandbox, since)?;
         let network = self.network()?;
         let init = Request::Init {
             seed: self.spec.seed,
@@ -256,6 +268,10 @@ impl LocalSession {
             workspace: &workspace,
         };
         let ended = driver.run(&mut process, code, &mut recorder).await;
+        if !matches!(ended, CellEnd::Done) && process.since.may_have_ended() {
+            self.kill(process).await?;
+            return Err(InterpreterError::Silent);
+        }
         let stopped = match ended {
             CellEnd::Done => None,
             CellEnd::Interrupted => Some(Stopped::Interrupted),
@@ -416,7 +432,7 @@ fn sizes(streams: &[File; 2]) -> [u64; 2] {
 }
 
 impl Process {
-    fn new(sandbox: Sandbox) -> Result<Self, InterpreterError> {
+    fn new(sandbox: Sandbox, since: Since) -> Result<Self, InterpreterError> {
         let connect = || {
             let control = sandbox.host_io.control.try_clone()?;
             control.set_nonblocking(true)?;
@@ -437,6 +453,7 @@ impl Process {
                     seen: [0, 0],
                     cell: 0,
                     proxy: None,
+                    since,
                 })
             }
             Err(error) => {

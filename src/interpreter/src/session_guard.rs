@@ -39,6 +39,9 @@ static LIFETIME: AtomicU64 = AtomicU64::new(0);
 /// When the sessions have to end at the latest, unless this changes; see [`limit`].
 static DEADLINE: Mutex<Option<Instant>> = Mutex::new(None);
 
+/// What the guard was told last, and how often it may have ended the sessions.
+static ORDERS: Mutex<Orders> = Mutex::new(Orders { due: None, ends: 0 });
+
 /// Signs of life within the time that the guard waits for one.
 const BEATS: u32 = 4;
 
@@ -73,6 +76,7 @@ impl SessionGuard {
         }
         let program = program.to_owned();
         let mut guard = Guard::spawn(&program, lifetime)?;
+        orders().due = Some(Instant::now() + lifetime);
         let beat = move || {
             while ended.recv_timeout(pause(lifetime)) == Err(RecvTimeoutError::Timeout) {
                 if let Err(error) = guard.beat(lifetime) {
@@ -103,6 +107,47 @@ pub fn lifetime() -> Option<Duration> {
 /// lifetime.
 pub fn limit(time: Option<Duration>) {
     *deadline() = time.map(|time| Instant::now() + time);
+}
+
+/// When the guard ends the sessions, unless it gets another sign of life before.
+struct Orders {
+    due: Option<Instant>,
+    ends: u64,
+}
+
+impl Orders {
+    /// A sign of life has been written, `begun` being the time before; the guard waits for the next one as long as it says.
+    fn renew(&mut self, begun: Instant, patience: Duration) {
+        if self.is_overdue() {
+            self.ends += 1;
+        }
+        self.due = Some(begun + patience);
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.due.is_some_and(|due| Instant::now() >= due)
+    }
+}
+
+fn orders() -> MutexGuard<'static, Orders> {
+    // Two plain values cannot be left inconsistent by a panic.
+    ORDERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Remembers since when a session exists, so that its death by the guard is not taken for one of its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Since(u64);
+
+impl Since {
+    pub(super) fn now() -> Self {
+        Self(orders().ends)
+    }
+
+    /// Whether the guard may have ended the sessions since then: this process was silent for as long as it may be.
+    pub(super) fn may_have_ended(self) -> bool {
+        let orders = orders();
+        orders.is_overdue() || orders.ends != self.0
+    }
 }
 
 fn deadline() -> MutexGuard<'static, Option<Instant>> {
@@ -151,10 +196,18 @@ impl Guard {
     }
 
     fn beat(&mut self, lifetime: Duration) -> io::Result<()> {
-        let sign = millis(patience(lifetime)).to_le_bytes();
-        self.signs
-            .as_mut()
-            .map_or(Ok(()), |signs| signs.write_all(&sign))
+        let begun = Instant::now();
+        if orders().is_overdue() {
+            // The sessions were ended for it.
+            deadline().take_if(|deadline| *deadline <= begun);
+        }
+        let patience = patience(lifetime);
+        let sign = millis(patience).to_le_bytes();
+        if let Some(signs) = &mut self.signs {
+            signs.write_all(&sign)?;
+        }
+        orders().renew(begun, patience);
+        Ok(())
     }
 }
 
@@ -259,6 +312,18 @@ mod tests {
         assert_eq!(pause(SECOND), MIN_PAUSE);
         limit(None);
         assert_eq!(patience(SECOND), SECOND);
+    }
+
+    #[test]
+    fn a_silence_is_remembered() {
+        let now = Instant::now();
+        let mut orders = Orders { due: None, ends: 0 };
+        assert!(!orders.is_overdue(), "there is no guard");
+        orders.renew(now, SECOND * 60);
+        orders.renew(now, Duration::ZERO);
+        assert_eq!((orders.ends, orders.is_overdue()), (0, true));
+        orders.renew(now, SECOND * 60);
+        assert_eq!((orders.ends, orders.is_overdue()), (1, false));
     }
 
     #[test]

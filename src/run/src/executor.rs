@@ -43,7 +43,8 @@ pub struct Failure {
     /// Digest of the call that failed, if the unit makes several: attempts are counted for each call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<Digest>,
-    /// Whether the journal or the store did not answer. The unit is not at fault, so it has many attempts.
+    /// Whether the journal or the store did not answer, or this process was suspended. The unit is not at fault, so it has many
+    /// attempts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outage: bool,
 }
@@ -237,6 +238,10 @@ pub fn interpreter_failure(error: InterpreterError) -> Failure {
     let failure = Failure::new(FailureKind::Interpreter, error.to_string());
     match error {
         InterpreterError::Unavailable(_) => failure,
+        InterpreterError::Silent => Failure {
+            outage: true,
+            ..failure.retryable()
+        },
         _ => failure.retryable(),
     }
 }

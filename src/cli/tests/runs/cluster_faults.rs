@@ -443,9 +443,8 @@ async fn random_faults_change_nothing() {
     }
     let seed = seed();
     let soak = number_of("SOAK_SECONDS").map(Duration::from_secs);
-    let settings = tempfile::tempdir().unwrap();
-    let (faults, mean) = match soak {
-        Some(_) => (S3Faults::full(seed), Duration::from_secs(5)),
+    let (faults, mean, pace) = match soak {
+        Some(_) => (S3Faults::full(seed), Duration::from_secs(5), SOAK_PACE),
         None => {
             let faults = S3Faults {
                 errors: 0.05,
@@ -453,21 +452,27 @@ async fn random_faults_change_nothing() {
                 delay: Duration::from_secs(3),
                 seed,
             };
-            (faults, Duration::from_secs(2))
+            (faults, Duration::from_secs(2), PACE)
         }
     };
     let is_queued = cfg!(feature = "temporal");
-    let Some(servers) = Servers::start(settings.path(), (faults, mean), LEASE, is_queued) else {
-        return;
-    };
     let tasks = Arc::new(OnceLock::new());
     let server = expert_endpoint(tasks.clone(), Duration::from_millis(700)).await;
     let text = recipe(&openai(&server.base_url(), FREE), "");
     let local = local_run(&server, &tasks, &text).await;
 
-    let pace = soak.map_or(PACE, |_| SOAK_PACE);
     let (mut rng, since) = (ChaCha8Rng::seed_from_u64(seed), Instant::now());
     loop {
+        // Each run has servers of its own: the prefix of a bucket belongs to one run folder.
+        let settings = tempfile::tempdir().unwrap();
+        let faults = S3Faults {
+            seed: rng.random(),
+            ..faults
+        };
+        let servers = Servers::start(settings.path(), (faults, mean), LEASE, is_queued);
+        let Some(servers) = servers else {
+            return;
+        };
         survive_faults(&servers, (&text, &server), &local, &pace, &mut rng);
         if soak.is_none_or(|limit| since.elapsed() >= limit) {
             return;

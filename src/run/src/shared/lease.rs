@@ -4,11 +4,14 @@
 //! slow statement delays it. An attempt ends before its lease does, by a clock that also counts the time in which the process
 //! or the machine was suspended. The guard of the sessions learns when that is, for a process that cannot end them itself.
 
+use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use pybench_interpreter::session_guard;
+use tokio::time::Instant;
 
 use super::periodic::Periodic;
 use crate::boot_clock::since_boot;
@@ -166,9 +169,9 @@ impl Keeper {
         let leases = held.iter().filter_map(Weak::upgrade);
         let deadlines = leases.map(|lease| lease.deadline.load(Ordering::Acquire));
         let first = deadlines.filter(|at| ![LOST, ENDED].contains(at)).min();
-        let left = first.map(|at| at.saturating_sub(millis(since_boot())));
         let margin = self.duration() / MARGIN / 2;
-        session_guard::limit(left.map(|left| Duration::from_millis(left) + margin));
+        let left = |at| (Duration::from_millis(at) + margin).saturating_sub(since_boot());
+        session_guard::limit(first.map(left));
     }
 
     fn renew(&self, lease: &Held) -> Result<(), RunError> {
@@ -228,19 +231,26 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Waits until the attempt has to end because the lease is lost, or about to be; returns the reason.
+    /// Waits until the attempt has to end because the lease is lost, or about to be; returns the reason. It looks at the clock
+    /// whenever it is polled, so that the rest of a select is not polled after the deadline.
     pub(super) async fn lost(&self) -> &'static str {
-        loop {
-            let deadline = self.held.deadline.load(Ordering::Acquire);
-            if deadline == LOST {
-                return "another process has the unit: its lease had ended here";
+        let mut wake = Box::pin(tokio::time::sleep(Duration::ZERO));
+        poll_fn(|context| {
+            loop {
+                let deadline = self.held.deadline.load(Ordering::Acquire);
+                if deadline == LOST {
+                    return Poll::Ready("another process has the unit: its lease had ended here");
+                }
+                let left = deadline.saturating_sub(millis(since_boot()));
+                if left == 0 {
+                    return Poll::Ready("its lease could not be renewed in time");
+                }
+                ready!(wake.as_mut().poll(context));
+                let next = Duration::from_millis(left).min(MAX_CHECK);
+                wake.as_mut().reset(Instant::now() + next);
             }
-            let left = deadline.saturating_sub(millis(since_boot()));
-            if left == 0 {
-                return "its lease could not be renewed in time";
-            }
-            tokio::time::sleep(Duration::from_millis(left).min(MAX_CHECK)).await;
-        }
+        })
+        .await
     }
 
     /// The process no longer has the unit, or is about to record how it ended: there is nothing to give back.
