@@ -10,10 +10,9 @@ an interrupted benchmark continues; `--again` measures all rows again.
 
 The merged model of `lora` is kept for the rows `loss`, `gguf-f16` and `gguf-q8_0`. `--no-merge` leaves out the merged
 models of LoRA and QLoRA, and their disk; those rows then use the model itself. `lora` keeps the activations of three
-quarters of the blocks and `qlora` those of three eighths, as many as their goals for memory allow; `lora-recomputed` keeps
-none. `full` trains every parameter of all blocks, twice, the second time killed and resumed; it runs only if `--only`
-names it. Memory is sampled ten times a second: `resident` is all of a process, `anonymous` is what does not belong to a
-file and cannot be given back.
+quarters of the blocks, `qlora` those of three eighths, `lora-recomputed` none. `full` trains every parameter of all blocks,
+twice, the second time killed and resumed; it runs only if `--only` names it. Memory is sampled ten times a second:
+`resident` is all of a process, `anonymous` is what does not belong to a file and cannot be given back.
 """
 import argparse
 import hashlib
