@@ -76,7 +76,6 @@ impl SessionGuard {
         }
         let program = program.to_owned();
         let mut guard = Guard::spawn(&program, lifetime)?;
-        orders().due = Some(Instant::now() + lifetime);
         let beat = move || {
             while ended.recv_timeout(pause(lifetime)) == Err(RecvTimeoutError::Timeout) {
                 if let Err(error) = guard.beat(lifetime) {
@@ -180,6 +179,7 @@ struct Guard {
 
 impl Guard {
     fn spawn(program: &Path, lifetime: Duration) -> io::Result<Self> {
+        let begun = Instant::now();
         let (input, signs) = io::pipe()?;
         let process = Command::new(program)
             .arg(GUARD)
@@ -189,6 +189,7 @@ impl Guard {
             .stdin(input)
             .stdout(Stdio::null())
             .spawn()?;
+        orders().renew(begun, lifetime);
         Ok(Self {
             process,
             signs: Some(signs),
