@@ -185,12 +185,14 @@ otel *ARGS:
     @cargo clippy --quiet {{ otel }} --bin pybench --test otel -- -D warnings
     @cargo test --quiet {{ otel }} --test otel "$@"
 
-# The full proofs, of which `test` takes samples: every template of the library, and in a container; PyBench's strict score, also on regenerated inputs; charts.
+# The full proofs, of which `test` takes samples: every template of the library, and in a container; PyBench's strict score, also on regenerated inputs; charts; training of SmolLM2.
 [group('check')]
 audit: setup
     @{{ pybench }} library audit --record pipelines/library/audited.toml --matrix docs/requirement-matrix.md
     @cargo test --quiet -p pybench-checks --test checker -- --ignored --nocapture
     @cargo test --quiet -p pybench --test data -- --ignored --nocapture every_template_in_a_container
+    @training/setup
+    @cargo test --quiet -p pybench-training --test training -- --ignored smollm2
     @{{ pybench }} eval audit --json docs/eval-audit.json --markdown docs/eval-audit.md
     @{{ pybench }} eval audit --regenerate 7 --run audit-regenerated --markdown docs/eval-audit-regenerated.md
 

@@ -24,13 +24,7 @@ fn main() {
         shim.flag("-fopenmp");
     }
     shim.include("shim").include(kernels_text());
-    let files = [
-        "shim", "fused", "product", "nf4", "loops", "adamw", "kernels", "gpu", "group",
-    ];
-    for file in files {
-        shim.file(format!("shim/{file}.cpp"));
-    }
-    shim.compile("shim");
+    shim.file(one_unit()).compile("shim");
     emulation();
     loops();
     nccl(&root);
@@ -51,6 +45,21 @@ fn main() {
     let libraries = root.join("rt");
     println!("cargo:rustc-link-arg=-Wl,-rpath,{}", libraries.display());
     println!("cargo:rustc-env=PYBENCH_LIBTORCH={}", libraries.display());
+}
+
+/// Writes a file that includes those that use libtorch, whose headers take the compiler seven seconds each time.
+fn one_unit() -> PathBuf {
+    let files = [
+        "shim", "fused", "product", "nf4", "loops", "adamw", "kernels", "gpu", "group",
+    ];
+    let unit =
+        PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("unit.cpp");
+    let text: String = files
+        .iter()
+        .map(|file| format!("#include \"{file}.cpp\"\n"))
+        .collect();
+    std::fs::write(&unit, text).expect("OUT_DIR can be written to");
+    unit
 }
 
 /// The loops of the fused operations and of NF4, for any processor and for extensions of x86-64.

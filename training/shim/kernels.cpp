@@ -130,7 +130,7 @@ private:
   }
 };
 
-const Kernels these;
+const Kernels own_kernels;
 
 // One optimizer state: two tensors (codes and scales) with their levels, or one tensor.
 Moment moment(Tensor *values, Tensor *scales, Tensor *levels) {
@@ -140,7 +140,7 @@ Moment moment(Tensor *values, Tensor *scales, Tensor *levels) {
 
 } // namespace
 
-const Backend &kernels = these;
+const Backend &kernels = own_kernels;
 
 void nf4_by_kernel(const Nf4Parts &parts, const Tensor &to) {
   i64 count = to.numel(), blocks = (count + NF4_BLOCK - 1) / NF4_BLOCK;

@@ -172,8 +172,8 @@ struct Loops : Backend {
   }
 };
 
-const Loops these;
+const Loops own_loops;
 
 } // namespace
 
-const Backend &loops = these;
+const Backend &loops = own_loops;

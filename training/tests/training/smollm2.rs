@@ -200,6 +200,7 @@ fn weights(project: &Project, out: &str) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "takes minutes; `just audit` runs it, and `test` runs it on small models"]
 fn two_processes_and_one_row_at_a_time_reach_the_same_weights() {
     let Some((folder, _alone)) = found() else {
         return;
@@ -230,6 +231,7 @@ fn two_processes_and_one_row_at_a_time_reach_the_same_weights() {
 }
 
 #[test]
+#[ignore = "takes minutes; `just audit` runs it, and `test` runs it on small models"]
 fn killed_after_a_checkpoint_it_ends_with_the_same_bits() {
     let Some((folder, _alone)) = found() else {
         return;

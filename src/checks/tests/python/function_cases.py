@@ -28,7 +28,7 @@ WRONG = {
     "prints within": SOURCE.replace("return 2 * x", "print(2 * x)"),
     "patches": SOURCE.replace("return 2 * x", "return 1") + "\nimport builtins, json\nbuiltins.repr = lambda value: '8'\njson.dumps = lambda value: '[{\"value\": \"8\"}]'\n",
     "asks its callers": SOURCE.replace("return 2 * x", "import sys\n    frame = sys._getframe()\n    while frame:\n        found = frame.f_locals.get('expected', frame.f_locals.get('holds'))\n        if found is not None:\n            return found\n        frame = frame.f_back\n    return -1"),
-    "reads the disk": SOURCE.replace("return 2 * x", "import glob\n    for path in glob.glob('/**/task.json', recursive=True) + glob.glob('../*'):\n        pass\n    return 7"),
+    "reads the disk": SOURCE.replace("return 2 * x", "import glob\n    for path in glob.glob('/tmp/**/task.json', recursive=True) + glob.glob('../*'):\n        pass\n    return 7"),
     "is deep": SOURCE.replace("return 2 * x", "found = []\n    for _ in range(5000):\n        found = [found]\n    return found"),
     "is long": SOURCE.replace("return 2 * x", "return [x] * 10**6"),
     "raises": SOURCE.replace("return 2 * x", "raise SystemError(x)"),

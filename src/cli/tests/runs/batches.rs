@@ -22,7 +22,7 @@ use tokio::sync::OnceCell;
 const PRICED: &str = ", price = { prompt = 2.0, completion = 2.0 }";
 const BATCHED: &str = ", price = { prompt = 2.0, completion = 2.0 }, batch = true";
 const CALL: u64 = 110;
-const TASKS: usize = 5;
+const TASKS: usize = 3;
 const REST: &str = "[rollout]\nsamples = 2\nconcurrency = 2\n\n[budget]\nusd = 1.0\n";
 
 /// An expert who answers in batches.
@@ -248,7 +248,7 @@ async fn ctrl_c_leaves_the_batch_where_it_is() {
     assert_eq!(code(&output), Some(130));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        said.contains("round 1: 10 requests in batch batch_1, in_progress, 0 of 10 done"),
+        said.contains("round 1: 6 requests in batch batch_1, in_progress, 0 of 6 done"),
         "{said}"
     );
     assert!(said.contains("batch batch_1 is still pending"), "{said}");
@@ -256,7 +256,7 @@ async fn ctrl_c_leaves_the_batch_where_it_is() {
         .unwrap()
         .to_string();
     assert!(
-        shown.contains("openai:m: batch round 1: 10 requests pending in a batch (batch_1)"),
+        shown.contains("openai:m: batch round 1: 6 requests pending in a batch (batch_1)"),
         "{shown}"
     );
     run.server.script(|_, _| Act::Serve);
@@ -284,8 +284,8 @@ async fn an_expired_batch_keeps_what_was_answered() {
         assert!(fixture.artifact() == run.artifact);
         let spent = fixture.spent();
         assert_eq!((spent.uncertain, spent.micro_usd), (0, CALL * run.calls));
-        // Four go on, and six are asked again, in one batch.
-        assert_eq!(run.server.batches()[..2], [10, 10]);
+        // Four go on, and two are asked again, in one batch.
+        assert_eq!(run.server.batches()[..2], [6, 6]);
     }
 }
 
@@ -295,7 +295,7 @@ async fn no_batch_goes_beyond_the_cap() {
         return;
     }
     let run = Undisturbed::new().await;
-    // One request and little more; all of them together take 4,400 tokens.
+    // Room for one request and little more.
     let opening = |task: &Task| token_bound(&format(FormatChoice::Pybench).initial_messages(task));
     let tasks = RunFixture::new(&run.text).await.tasks;
     let cap = tasks.iter().map(opening).max().unwrap() + 1000 + 1500;
@@ -312,7 +312,7 @@ async fn no_batch_goes_beyond_the_cap() {
     assert_eq!(spent.calls, batches.iter().sum::<usize>() as u64);
     assert_eq!(spent.tokens, CALL * spent.calls, "nothing is left reserved");
     assert!(
-        !batches.is_empty() && batches.iter().all(|requests| *requests < 10),
+        !batches.is_empty() && batches.iter().all(|requests| *requests < 2 * TASKS),
         "{batches:?}"
     );
     let pending = fixture
