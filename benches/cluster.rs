@@ -194,14 +194,18 @@ fn measure_all(args: &Args) -> Result<()> {
     for workers in workers {
         let run = place.join(format!("units-{units}-workers-{workers}"));
         let how = args.work();
-        let stored = || temporal.as_ref().map(|server| size(&server.data()));
-        let before = stored().transpose()?;
+        let taken = || temporal.as_ref().map(|server| taken_by(&server.data()));
+        let before = taken().transpose()?;
         let measured = measure(how, &profile, &run, (units, workers))?;
         println!("{}", measured.row());
         measured.print_rest(args.million);
-        if let (Some(before), Some(after)) = (before, stored().transpose()?) {
-            let bytes = bytes_per_unit(Some(after.saturating_sub(before)), units);
-            println!("| Temporal's database | {workers} | | | | | {bytes} | |");
+        if let (Some((cpu, bytes)), Some((cpu_after, bytes_after))) = (before, taken().transpose()?)
+        {
+            let bytes = bytes_per_unit(Some(bytes_after.saturating_sub(bytes)), units);
+            let cpu = 1e3 * (cpu_after - cpu) / units as f64;
+            println!(
+                "| Temporal's server: {cpu:.2} ms of CPU per unit | {workers} | | | | | {bytes} | |"
+            );
         }
     }
     if is_plain && !args.no_ray {
@@ -524,6 +528,14 @@ fn server_cpu(data: &Path) -> Option<f64> {
     let text = fs::read_to_string(data.join("postmaster.pid")).ok()?;
     let (own, ended) = cpu(&format!("/proc/{}/stat", text.lines().next()?))?;
     Some(own + ended)
+}
+
+/// Seconds of processor time of the Temporal server whose data are in `data`, and their bytes.
+fn taken_by(data: &Path) -> Result<(f64, u64)> {
+    let text = fs::read_to_string(data.with_extension("pid"))?;
+    let pid = text.lines().next().ok_or("temporal.pid is empty")?;
+    let (own, _) = cpu(&format!("/proc/{pid}/stat")).ok_or("the Temporal server has ended")?;
+    Ok((own, size(data)?))
 }
 
 /// Bytes of the files in and below a folder.
