@@ -337,7 +337,7 @@ fn measure(
     (units, workers): (usize, usize),
 ) -> Result<Measured> {
     let data = profile.parent().unwrap_or(Path::new(".")).join("postgres");
-    let (cpu, bytes) = (server_cpu(&data), size(&data.join("base")).ok());
+    let (cpu, bytes) = (postgres_cpu(&data), size(&data.join("base")).ok());
     let start = |role| -> Result<Child> {
         let mut child = command(how, role, run, units)?;
         Ok(child
@@ -368,7 +368,7 @@ fn measure(
             }
         }
     }
-    let after = (server_cpu(&data), size(&data.join("base")).ok());
+    let after = (postgres_cpu(&data), size(&data.join("base")).ok());
     Ok(Measured {
         workers,
         units,
@@ -523,18 +523,22 @@ fn cpu(stat: &str) -> Option<(f64, f64)> {
     Some((own / TICKS, ended / TICKS))
 }
 
-/// Processor time of the server whose data are in `data`: of connections that have ended.
-fn server_cpu(data: &Path) -> Option<f64> {
-    let text = fs::read_to_string(data.join("postmaster.pid")).ok()?;
-    let (own, ended) = cpu(&format!("/proc/{}/stat", text.lines().next()?))?;
+/// The same for a server whose process a file names in its first line.
+fn server_cpu(pid_file: &Path) -> Option<(f64, f64)> {
+    let text = fs::read_to_string(pid_file).ok()?;
+    cpu(&format!("/proc/{}/stat", text.lines().next()?))
+}
+
+/// Processor time of the PostgreSQL server whose data are in `data`: of connections that have ended.
+fn postgres_cpu(data: &Path) -> Option<f64> {
+    let (own, ended) = server_cpu(&data.join("postmaster.pid"))?;
     Some(own + ended)
 }
 
 /// Seconds of processor time of the Temporal server whose data are in `data`, and their bytes.
 fn taken_by(data: &Path) -> Result<(f64, u64)> {
-    let text = fs::read_to_string(data.with_extension("pid"))?;
-    let pid = text.lines().next().ok_or("temporal.pid is empty")?;
-    let (own, _) = cpu(&format!("/proc/{pid}/stat")).ok_or("the Temporal server has ended")?;
+    let (own, _) =
+        server_cpu(&data.with_extension("pid")).ok_or("the Temporal server has ended")?;
     Ok((own, size(data)?))
 }
 
