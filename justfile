@@ -34,8 +34,8 @@ fuzz_for := "BOLERO_RANDOM_ITERATIONS=1000000000 BOLERO_RANDOM_TEST_TIME_MS="
 # The list of skipped tests.
 skips := env("TMPDIR", "/tmp") / "pybench-skips." + uuid()
 
-# Many tests wait for a time limit or for a process.
-test_threads := `echo $(($(nproc) * 2))`
+# Of each test program, of which one per processor runs: some tests wait for a time limit or for a process, most compute.
+test_threads := `echo $(($(nproc) + 1))`
 
 _help:
     @just --justfile '{{ justfile() }}' --list

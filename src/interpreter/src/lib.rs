@@ -210,7 +210,7 @@ impl InterruptHandle {
 }
 
 /// Time between an interrupt and the kill that follows if the cell ignores it.
-pub const INTERRUPT_GRACE: Duration = Duration::from_secs(5);
+pub const INTERRUPT_GRACE: Duration = Duration::from_secs(10);
 
 /// The Python interpreter of the sessions' environment, for trusted tools outside sessions (tests,
 /// benchmarks).

@@ -198,10 +198,10 @@ def files_go_in_and_come_out():
 
 
 def time_outs_hold():
-    with create(timeout=60) as box:
+    with create() as box:
         expect(TimeoutException, lambda: box.run_code("x = 1\nwhile True: pass", timeout=5))
         # The cell was interrupted, not left running: the next one comes through, with the variables.
-        assert box.run_code("x", timeout=30).text == "1"
+        assert box.run_code("x", timeout=120).text == "1"
         box.set_timeout(1)
         for _ in range(100):
             if not box.is_running():
