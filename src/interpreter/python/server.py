@@ -19,7 +19,7 @@ import traceback
 from . import jail, syscalls
 from .runner import Runner
 
-# Imported before the fork. Only what prints nothing, starts no thread of Python's and changes no variable.
+# Imported before the fork, unless the host names others. Only what prints nothing, starts no thread of Python's and changes no variable.
 WARM = [
     "numpy", "pandas", "matplotlib.pyplot", "matplotlib.backends.backend_agg", "matplotlib_inline.backend_inline",
     "PIL.Image", "PIL.PngImagePlugin", "scipy.stats", "jieba",
@@ -33,7 +33,7 @@ def main(control, outside, rest):
         config = json.load(file)
     config["filter"] = bytes.fromhex(config["filter"])
     runner = Runner()
-    warm_up()
+    warm_up(WARM if config["warm"] is None else config["warm"].split())
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
@@ -41,8 +41,8 @@ def main(control, outside, rest):
     serve(socket.socket(fileno=control), outside, config, runner)
 
 
-def warm_up():
-    for name in WARM:
+def warm_up(names):
+    for name in names:
         try:
             importlib.import_module(name)
         except ImportError:

@@ -255,6 +255,7 @@ impl ServerFactory {
             view,
             folders: ["/proc", "/tmp", "/dev/pts", "/dev/shm", "/workspace"],
             filter,
+            warm: std::env::var("PYBENCH_WARM").ok(),
         })?)
     }
 }
@@ -271,6 +272,8 @@ struct Configuration<'a> {
     folders: [&'static str; 5],
     /// The system call filter, hexadecimal.
     filter: String,
+    /// Packages that the server imports instead of its own list, separated by spaces.
+    warm: Option<String>,
 }
 
 impl WarmServer {

@@ -185,9 +185,9 @@ fn the_peak_of_lora_in_two_processes_is_what_was_predicted() {
 /// Measured and planned peak of a run with `processes` processes on a model that is mostly embedding and output matrix.
 fn table_peaks(processes: usize) -> (f64, f64) {
     let shape = serde_json::json!({
-        "hidden_size": 512, "intermediate_size": 3072, "num_hidden_layers": 5,
+        "hidden_size": 512, "intermediate_size": 3072, "num_hidden_layers": 10,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 128,
-        "vocab_size": 65536, "max_position_embeddings": 512, "tie_word_embeddings": false,
+        "vocab_size": 128256, "max_position_embeddings": 512, "tie_word_embeddings": false,
     });
     // Every process has one micro-batch, of few tokens.
     let rest = "[optimizer]\nstate_dtype='float32'\n[checkpoint]\nsave_steps=0\n";

@@ -6,7 +6,10 @@ use rand_chacha::ChaCha8Rng;
 use super::bootstrap::{bootstrap, paired};
 use pybench_checks::interval::wilson;
 
-const DRAWS: usize = 10_000;
+/// Simulated samples: `$SIMULATIONS`, or so many that a coverage is within 1.5 points in 99.8 % of cases.
+fn simulations() -> usize {
+    std::env::var("SIMULATIONS").map_or(2_000, |number| number.parse().unwrap())
+}
 
 /// Tasks with individual pass probabilities, `truth` plus or minus `spread`.
 fn tasks(n: usize, seeds: usize, truth: f64, spread: f64, rng: &mut ChaCha8Rng) -> Vec<Vec<f64>> {
@@ -28,18 +31,19 @@ fn mean(values: &[Vec<f64>]) -> f64 {
 /// Sizes: all of PyBench (143), its categories (62, 48, 23, 6, 4), and one in between (115).
 #[test]
 fn wilson_intervals_have_nominal_coverage() {
+    let simulations = simulations();
     let mut rng = ChaCha8Rng::seed_from_u64(48);
     for n in [4, 6, 23, 48, 62, 115, 143] {
         let mut all = 0.0;
         let truths = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
         for truth in truths {
             let mut held = 0;
-            for _ in 0..DRAWS {
+            for _ in 0..simulations {
                 let rate = mean(&tasks(n, 1, truth, 0.0, &mut rng));
                 let interval = wilson(rate, n);
                 held += usize::from(interval.low <= truth && truth <= interval.high);
             }
-            let coverage = held as f64 / DRAWS as f64;
+            let coverage = held as f64 / simulations as f64;
             println!("wilson n={n} truth={truth}: {:.2} %", coverage * 100.0);
             assert!(
                 n < 48 || (coverage - 0.95).abs() <= 0.02,
@@ -54,6 +58,7 @@ fn wilson_intervals_have_nominal_coverage() {
 /// The bootstrap over tasks, with one and with several seeds.
 #[test]
 fn the_bootstrap_has_nominal_coverage() {
+    let simulations = simulations();
     for (n, seeds, truth, spread) in [
         (48, 1, 0.5, 0.0),
         (48, 2, 0.5, 0.0),
@@ -65,13 +70,13 @@ fn the_bootstrap_has_nominal_coverage() {
         let mut rng = ChaCha8Rng::seed_from_u64(n as u64);
         let cluster: Vec<usize> = (0..n).collect();
         let mut held = 0;
-        for _ in 0..DRAWS {
+        for _ in 0..simulations {
             let values = tasks(n, seeds, truth, spread, &mut rng);
             // 250 draws are enough: their noise changes the coverage by less than 0.1 points.
             let over_tasks = bootstrap(&values, &cluster, 250).unwrap().over_tasks;
             held += usize::from(over_tasks.low <= truth && truth <= over_tasks.high);
         }
-        let coverage = held as f64 / DRAWS as f64;
+        let coverage = held as f64 / simulations as f64;
         println!(
             "bootstrap n={n} seeds={seeds} truth={truth}±{spread}: {:.2} %",
             coverage * 100.0
@@ -116,12 +121,13 @@ fn resampling_seeds_within_tasks_counts_their_variance_twice() {
 /// Tasks that share a file are correlated: the interval needs clustering to keep its coverage.
 #[test]
 fn shared_files_need_clustering_for_nominal_coverage() {
+    let simulations = simulations();
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let (groups, size) = (48, 3);
     let alone: Vec<usize> = (0..groups * size).collect();
     let shared: Vec<usize> = (0..groups * size).map(|i| i / size).collect();
     let (mut clustered, mut naive) = (0, 0);
-    for _ in 0..DRAWS {
+    for _ in 0..simulations {
         let values: Vec<Vec<f64>> = (0..groups)
             .flat_map(|_| {
                 let chance = if rng.random_bool(0.5) { 0.9 } else { 0.2 };
@@ -137,7 +143,7 @@ fn shared_files_need_clustering_for_nominal_coverage() {
         clustered += holds(&shared);
         naive += holds(&alone);
     }
-    let share = |held: usize| held as f64 / DRAWS as f64;
+    let share = |held: usize| held as f64 / simulations as f64;
     println!(
         "shared files: clustered {:.2} %, assuming independence {:.2} %",
         share(clustered) * 100.0,
@@ -149,11 +155,12 @@ fn shared_files_need_clustering_for_nominal_coverage() {
 /// Paired differences of two agents whose results are correlated.
 #[test]
 fn the_paired_bootstrap_has_nominal_coverage() {
+    let simulations = simulations();
     for n in [23, 48, 143] {
         let mut rng = ChaCha8Rng::seed_from_u64(n as u64);
         let cluster: Vec<usize> = (0..n).collect();
         let mut held = 0;
-        for _ in 0..DRAWS {
+        for _ in 0..simulations {
             let differences: Vec<f64> = (0..n)
                 .map(|_| {
                     let both = rng.random_bool(0.5);
@@ -165,7 +172,7 @@ fn the_paired_bootstrap_has_nominal_coverage() {
             let (_, interval) = paired(&differences, &cluster, 250).unwrap();
             held += usize::from(interval.low <= 0.1 && 0.1 <= interval.high);
         }
-        let coverage = held as f64 / DRAWS as f64;
+        let coverage = held as f64 / simulations as f64;
         println!("paired n={n}: {:.2} %", coverage * 100.0);
         assert!(
             n < 48 || (coverage - 0.95).abs() <= 0.02,

@@ -9,14 +9,13 @@ use pybench_run::{BucketStore, ExitCode, Journal, ObjectServer, Store};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::kill::{dataset, dataset_of};
-use crate::support::PYBENCH;
 use crate::support::fixture::{RunFixture, interpreter_is_here};
 use crate::workers::{bucket_variables, recipe};
 
 fn pybench(server: &ObjectServer, folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(PYBENCH);
+    let mut command = crate::support::pybench(arguments[0]);
     command
-        .args(arguments)
+        .args(&arguments[1..])
         .current_dir(folder)
         .env_remove("PYBENCH_ROOT")
         .envs(bucket_variables(server));

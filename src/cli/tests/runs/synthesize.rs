@@ -397,8 +397,7 @@ fn composing_from_the_command_line_prints_or_proves() {
     fixture.add("stock.csv", stock().as_bytes());
     let folder = fixture.path("files");
     let compose = |args: &[&str]| {
-        let output = Command::new(crate::support::PYBENCH)
-            .arg("compose")
+        let output = crate::support::pybench("compose")
             .arg("--files")
             .arg(&folder)
             .args(args)

@@ -13,6 +13,10 @@ pub use pybench_testing::{batches, endpoint, kill};
 /// The program.
 pub const PYBENCH: &str = env!("CARGO_BIN_EXE_pybench");
 
+/// What sessions of the tested program find imported. The default list takes twice the processor time, in each process that
+/// runs cells, and tests start hundreds of them.
+const WARM: &str = "numpy pandas matplotlib.pyplot matplotlib.backends.backend_agg matplotlib_inline.backend_inline";
+
 /// A small model as a GGUF file; `None` if it is missing, or the engine is not built, which is printed.
 pub fn small_model() -> Option<PathBuf> {
     let program = Path::new(PYBENCH).with_file_name("pybench-embedded");
@@ -37,6 +41,6 @@ pub fn put_program(path: &Path) {
 
 pub fn pybench(command: &str) -> Command {
     let mut program = Command::new(PYBENCH);
-    program.arg(command);
+    program.arg(command).env("PYBENCH_WARM", WARM);
     program
 }
