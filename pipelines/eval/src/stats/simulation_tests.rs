@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use super::bootstrap::{bootstrap, paired};
 use pybench_checks::interval::wilson;
 
-/// Simulated samples: `$SIMULATIONS`, or so many that a coverage is within 1.5 points in 99.8 % of cases.
+/// Simulated samples of a bootstrap: `$SIMULATIONS`, or so many that a coverage is within 1.5 points in 99.8 % of cases.
 fn simulations() -> usize {
     std::env::var("SIMULATIONS").map_or(2_000, |number| number.parse().unwrap())
 }
@@ -31,7 +31,8 @@ fn mean(values: &[Vec<f64>]) -> f64 {
 /// Sizes: all of PyBench (143), its categories (62, 48, 23, 6, 4), and one in between (115).
 #[test]
 fn wilson_intervals_have_nominal_coverage() {
-    let simulations = simulations();
+    // Some rates of some sizes are nearly two points off by themselves.
+    let simulations = 10_000;
     let mut rng = ChaCha8Rng::seed_from_u64(48);
     for n in [4, 6, 23, 48, 62, 115, 143] {
         let mut all = 0.0;
