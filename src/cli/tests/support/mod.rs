@@ -13,8 +13,8 @@ pub use pybench_testing::{batches, endpoint, kill};
 /// The program.
 pub const PYBENCH: &str = env!("CARGO_BIN_EXE_pybench");
 
-/// What sessions of the tested program find imported. The default list takes twice the processor time, in each process that
-/// runs cells, and tests start hundreds of them.
+/// What sessions of the tested program find imported. SciPy and jieba, of the default list, take more processor time than all
+/// of these, in each process that runs cells, and tests start hundreds of them.
 const WARM: &str = "numpy pandas matplotlib.pyplot matplotlib.backends.backend_agg matplotlib_inline.backend_inline";
 
 /// A small model as a GGUF file; `None` if it is missing, or the engine is not built, which is printed.
