@@ -3,9 +3,13 @@
 //!
 //! Every matrix product adds the terms of an output in the same order, whatever else is in the pass. The logits of a
 //! sequence therefore depend on its tokens only, not on other sequences nor on how a prompt was divided.
+//!
+//! Loops over all numbers of a model's file are here as well, since only this crate is compiled for speed in every profile.
 
 mod attention;
+mod blocks;
 mod cache;
+mod finite;
 mod format;
 mod isa;
 mod matrix;
@@ -18,7 +22,9 @@ mod tile;
 mod weights;
 mod words;
 
+pub use blocks::BlockKind;
 pub use cache::KvCache;
+pub use finite::{Float, is_finite};
 pub use format::Format;
 pub use model::{Extension, Model};
 pub use rows::{argmax, exp_weights};

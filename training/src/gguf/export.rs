@@ -6,11 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use pybench_inference::BlockKind;
 use pybench_training_data::chat_template;
 use serde_json::Value as Json;
 use tch::{Device, Kind, Tensor};
 
-use super::blocks::BlockKind;
 use super::convert::stored_name;
 use super::reader::GgufValue;
 use super::writer::{Emit, TensorEntry, write};

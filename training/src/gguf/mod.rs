@@ -1,6 +1,5 @@
 //! Conversion from and to GGUF, the format of llama.cpp.
 
-mod blocks;
 mod convert;
 mod export;
 mod reader;

@@ -3,9 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use pybench_inference::BlockKind;
 use thiserror::Error;
-
-use super::blocks::BlockKind;
 
 /// Nesting of arrays.
 const MAX_DEPTH: u32 = 3;

@@ -2,7 +2,8 @@
 
 use std::io::{Error, Result, Write};
 
-use super::blocks::BlockKind;
+use pybench_inference::BlockKind;
+
 use super::reader::GgufValue;
 
 /// Alignment of tensor data.

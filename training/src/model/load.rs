@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::{Mmap, UncheckedAdvice};
+use pybench_inference::{Float, is_finite};
 use pybench_training_data::{FileError, read_bounded};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -245,7 +246,7 @@ impl Weights {
             return self.tensor(name, shape, kind, device);
         }
         // Tensors that share the bytes may outlive the model, so the map stays for the life of the process.
-        std::mem::forget(stored.map.clone());
+        keep(stored.map);
         let strides = contiguous_strides(shape);
         // SAFETY: the bytes have that shape and kind and the right alignment, and stay mapped. Nothing writes to them,
         // as the caller promises.
@@ -307,7 +308,7 @@ impl Weights {
             dtype => float_kind(name, dtype)?,
         };
         let bytes = view.data();
-        if !is_finite(bytes, stored) {
+        if float(stored).is_some_and(|float| !is_finite(bytes, float)) {
             return Err(LoadError::NotFinite { name: name.into() });
         }
         Ok(Stored {
@@ -341,6 +342,41 @@ fn float_kind(name: &str, dtype: Dtype) -> Result<Kind, LoadError> {
     }
 }
 
+/// How numbers of a kind are stored, if they are floating-point numbers.
+fn float(kind: Kind) -> Option<Float> {
+    match kind {
+        Kind::Float => Some(Float::F32),
+        Kind::BFloat16 => Some(Float::Bf16),
+        Kind::Half => Some(Float::F16),
+        _ => None,
+    }
+}
+
+/// Maps of tensors that were not copied.
+static KEPT: Mutex<Vec<Arc<Mmap>>> = Mutex::new(vec![]);
+
+/// Keeps a map for the life of the process.
+fn keep(map: &Arc<Mmap>) {
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if !kept.iter().any(|one| Arc::ptr_eq(one, map)) {
+        kept.push(map.clone());
+    }
+}
+
+/// Gives the memory of all tensors that stay in the map of their file back to the system, which reads them again when they are used.
+pub fn release_mapped_weights() {
+    for map in &*KEPT.lock().unwrap_or_else(PoisonError::into_inner) {
+        drop_pages(map, 0, map.len());
+    }
+}
+
+/// Gives the memory of a part of a file back to the system.
+fn drop_pages(map: &Mmap, offset: usize, length: usize) {
+    // SAFETY: the map is a read-only one of a file, so the pages are read again when they are used. If the advice is not
+    // taken, they stay.
+    let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, length) };
+}
+
 /// A tensor in a file.
 struct Stored<'a> {
     bytes: &'a [u8],
@@ -352,39 +388,13 @@ impl Stored<'_> {
     /// Gives the pages of the map back, which count as memory of this process.
     fn release(&self) {
         let offset = self.bytes.as_ptr() as usize - self.map.as_ptr() as usize;
-        let advice = UncheckedAdvice::DontNeed;
-        // SAFETY: the map is a read-only one of a file, so the pages are read again when they are used. If the advice is
-        // not taken, they stay.
-        let _ = unsafe {
-            self.map
-                .unchecked_advise_range(advice, offset, self.bytes.len())
-        };
+        drop_pages(self.map, offset, self.bytes.len());
     }
 }
 
 /// Whether a parameter is a matrix of a block, which LoRA can adapt and NF4 quantizes.
 pub(super) fn is_block_matrix(name: &str, shape: &[i64]) -> bool {
     name.starts_with("model.layers.") && shape.len() == 2
-}
-
-/// Whether no little-endian number has the largest exponent, which NaN and infinity have.
-fn is_finite(bytes: &[u8], kind: Kind) -> bool {
-    // The exponent in each number of eight bytes, and the highest bit of each number.
-    let (exponents, tops) = match kind {
-        Kind::Float => (0x7f80_0000_7f80_0000, 0x8000_0000_8000_0000),
-        Kind::BFloat16 => (0x7f80_7f80_7f80_7f80, 0x8000_8000_8000_8000),
-        Kind::Half => (0x7c00_7c00_7c00_7c00, 0x8000_8000_8000_8000),
-        _ => return true,
-    };
-    // A zero bit of an exponent carries into the highest bit of its number.
-    let carries = |word: u64| ((!word & exponents) + (!tops)) & tops;
-    let (words, rest) = bytes.as_chunks::<8>();
-    let all = words
-        .iter()
-        .fold(tops, |all, word| all & carries(u64::from_le_bytes(*word)));
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    all & carries(u64::from_le_bytes(last)) == tops
 }
 
 fn contiguous_strides(shape: &[i64]) -> Vec<i64> {
@@ -424,30 +434,4 @@ fn copy_to_tensor(bytes: &[u8], shape: &[i64], kind: Kind) -> Result<Tensor, Tch
         )));
     }
     Tensor::f_from_data_size(bytes, shape, kind)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn numbers_are_finite_if_each_of_them_is(
-            mut halves in prop::collection::vec(0u16..0x7c00, 0..40), odd in any::<Option<(prop::sample::Index, u16)>>(),
-        ) {
-            if let (false, Some((place, value))) = (halves.is_empty(), odd) {
-                *place.get_mut(&mut halves) = value;
-            }
-            let bytes: Vec<u8> = halves.iter().flat_map(|half| half.to_le_bytes()).collect();
-            let float = |half: u16| f32::from_bits(u32::from(half) << 16);
-            let wanted = halves.iter().all(|half| float(*half).is_finite());
-            prop_assert_eq!(is_finite(&bytes, Kind::BFloat16), wanted);
-            let wanted = halves.iter().all(|half| half & 0x7c00 != 0x7c00);
-            prop_assert_eq!(is_finite(&bytes, Kind::Half), wanted);
-            let pairs = bytes.as_chunks::<4>().0;
-            let wanted = pairs.iter().all(|four| f32::from_le_bytes(*four).is_finite());
-            prop_assert_eq!(is_finite(&bytes[..4 * pairs.len()], Kind::Float), wanted);
-        }
-    }
 }

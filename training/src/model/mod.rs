@@ -24,7 +24,7 @@ pub use config::{ConfigError, ModelConfig, RopeScaling};
 pub use inference::load_inference;
 pub use layout::{Document, Layout};
 pub use llama::{Block, Dropout, Linear, Lora, Model};
-pub use load::{LoadError, LoadOptions, Weights, load_config};
+pub use load::{LoadError, LoadOptions, Weights, load_config, release_mapped_weights};
 pub(crate) use loss::chunk_elements;
 pub use loss::{DocumentLoss, HeadBackward, Loss, Targets};
 pub use merge::merge_adapter;

@@ -32,7 +32,7 @@ use super::{agent_eval, flops, report};
 use crate::catalog::{self, ModelFiles};
 use crate::exit::{bad_input, environment, interrupted};
 use crate::interrupt::{self, Deferral};
-use crate::model::{LoadOptions, Model, SaveError, load_config};
+use crate::model::{LoadOptions, Model, SaveError, load_config, release_mapped_weights};
 use crate::torch::release_free_memory;
 
 /// Options of the command line.
@@ -391,6 +391,9 @@ impl TrainingRun<'_> {
             });
             self.write_results(&mut results, meter)?;
             if self.recipe.lora.is_some() && self.recipe.train.merge {
+                // The weights are not used any more, but their pages still count as this process's memory.
+                release_mapped_weights();
+                release_free_memory();
                 meter.begin(Phase::Merge);
                 merge_in(self.out)?;
                 self.write_results(&mut results, meter)?;

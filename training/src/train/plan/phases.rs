@@ -136,7 +136,7 @@ pub(super) fn phases(
             sizes.checkpoint(),
         ),
         (Phase::Save, true, sizes.save()),
-        (Phase::Merge, merges, (sizes.merge(), sizes.kept_mapped())),
+        (Phase::Merge, merges, (sizes.merge(), 0)),
     ];
     let in_run = all.into_iter().filter(|(_, happens, _)| *happens);
     let mut plans: Vec<PhasePlan> = in_run
@@ -290,16 +290,6 @@ impl Sizes<'_> {
                     self.step.weights + unit + table + collective_bytes(self.target),
                 )
             }
-        }
-    }
-
-    /// Pages of the model's file that this process has read and the system has not dropped. What was quantized is not
-    /// among them, and the packed weights are freed by now.
-    fn kept_mapped(&self) -> u64 {
-        match (self.is_mapped(), is_quantized(self.recipe)) {
-            (false, _) => 0,
-            (true, false) => self.step.weights,
-            (true, true) => self.bytes * self.counts.root,
         }
     }
 

@@ -1,9 +1,10 @@
-//! ggml's block formats of numbers.
+//! ggml's block formats of numbers (`ggml-common.h`).
 
 use half::{bf16, f16};
 
+/// A format in which GGUF files store numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BlockKind {
+pub enum BlockKind {
     F32,
     F16,
     Bf16,
@@ -15,7 +16,8 @@ pub(super) enum BlockKind {
 }
 
 impl BlockKind {
-    pub(super) fn from_code(code: u32) -> Option<Self> {
+    /// The format with a type code; `None` for those that are not supported.
+    pub fn from_code(code: u32) -> Option<Self> {
         Some(match code {
             0 => Self::F32,
             1 => Self::F16,
@@ -30,7 +32,7 @@ impl BlockKind {
     }
 
     /// The type code in the file.
-    pub(super) fn code(self) -> u32 {
+    pub fn code(self) -> u32 {
         match self {
             Self::F32 => 0,
             Self::F16 => 1,
@@ -44,14 +46,15 @@ impl BlockKind {
     }
 
     /// Number of elements per block.
-    pub(super) fn elements(self) -> usize {
+    pub fn elements(self) -> usize {
         match self {
             Self::F32 | Self::F16 | Self::Bf16 => 1,
             _ => 32,
         }
     }
 
-    pub(super) fn bytes(self) -> usize {
+    /// Bytes per block.
+    pub fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
@@ -63,8 +66,8 @@ impl BlockKind {
         }
     }
 
-    /// Decodes whole blocks.
-    pub(super) fn decode(self, bytes: &[u8]) -> Vec<f32> {
+    /// Decodes whole blocks; bytes after the last one are left out.
+    pub fn decode(self, bytes: &[u8]) -> Vec<f32> {
         let blocks = bytes.chunks_exact(self.bytes());
         let mut numbers = Vec::with_capacity(blocks.len() * self.elements());
         for block in blocks {
@@ -73,8 +76,11 @@ impl BlockKind {
         numbers
     }
 
-    /// Encodes numbers. Supports F32, F16 and Q8_0.
-    pub(super) fn encode(self, numbers: &[f32]) -> Result<Vec<u8>, String> {
+    /// Encodes numbers as F32, F16 or Q8_0. Q8_0 needs a multiple of 32 numbers.
+    ///
+    /// # Errors
+    /// What is wrong with the numbers, or with the format.
+    pub fn encode(self, numbers: &[f32]) -> Result<Vec<u8>, String> {
         let max = numbers.iter().fold(0f32, |max, x| max.max(x.abs()));
         // A maximum ignores NaN; a sum does not.
         if !numbers.iter().sum::<f32>().is_finite() && numbers.iter().any(|x| !x.is_finite()) {
