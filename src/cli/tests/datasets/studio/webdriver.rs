@@ -1,6 +1,7 @@
 //! A browser, driven by WebDriver (https://www.w3.org/TR/webdriver2/).
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -247,9 +248,24 @@ impl Browser {
     }
 }
 
+impl Browser {
+    /// Ends the browser, which outlives the driver otherwise. The driver answers when it has ended.
+    fn end(&self) -> std::io::Result<()> {
+        let address = self.session.trim_start_matches("http://");
+        let (host, path) = address.split_once('/').unwrap_or((address, ""));
+        let mut connection = TcpStream::connect(host)?;
+        connection.set_read_timeout(Some(Duration::from_secs(10)))?;
+        write!(
+            connection,
+            "DELETE /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        )?;
+        connection.read_exact(&mut [0])
+    }
+}
+
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The browser is a child of the driver, which ends it when it is asked to end.
+        let _ = self.end();
         let pid = rustix::process::Pid::from_child(&self.driver);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let _ = self.driver.wait();
