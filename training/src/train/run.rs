@@ -393,7 +393,6 @@ impl TrainingRun<'_> {
             if self.recipe.lora.is_some() && self.recipe.train.merge {
                 // The weights are not used any more, but their pages still count as this process's memory.
                 release_mapped_weights();
-                release_free_memory();
                 meter.begin(Phase::Merge);
                 merge_in(self.out)?;
                 self.write_results(&mut results, meter)?;

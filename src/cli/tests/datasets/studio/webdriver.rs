@@ -246,9 +246,7 @@ impl Browser {
         self.ask(Method::POST, "/actions", &json!({"actions": [keyboard]}))
             .await;
     }
-}
 
-impl Browser {
     /// Ends the browser, which outlives the driver otherwise. The driver answers when it has ended.
     fn end(&self) -> std::io::Result<()> {
         let address = self.session.trim_start_matches("http://");
