@@ -4,7 +4,7 @@
 //! Every matrix product adds the terms of an output in the same order, whatever else is in the pass. The logits of a
 //! sequence therefore depend on its tokens only, not on other sequences nor on how a prompt was divided.
 //!
-//! Loops over all numbers of a model's file are here as well, since only this crate is compiled for speed in every profile.
+//! Loops over all numbers of a model's file or over all tokens are here as well, since only this crate is compiled for speed in every profile.
 
 mod attention;
 mod blocks;
@@ -16,6 +16,7 @@ mod matrix;
 mod model;
 mod pool;
 mod rows;
+mod sampler;
 mod shape;
 mod shared;
 mod tile;
@@ -27,5 +28,5 @@ pub use cache::KvCache;
 pub use finite::{Float, is_finite};
 pub use format::Format;
 pub use model::{Extension, Model};
-pub use rows::{argmax, exp_weights};
+pub use sampler::{Sampler, Sampling, log_probabilities};
 pub use shape::Shape;

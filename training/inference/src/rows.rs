@@ -176,7 +176,7 @@ vectorized! {
 
 vectorized! {
     /// The index of the largest number, the first of equal ones; `None` if one is not finite or there is none.
-    pub fn argmax(values: &[f32]) -> Option<usize> {
+    pub(crate) fn argmax(values: &[f32]) -> Option<usize> {
         // The product of 0 with infinity or NaN is NaN.
         let finite = sum(values, |value| value * 0.0) == 0.0;
         let largest = max(values);
@@ -187,7 +187,7 @@ vectorized! {
 
 vectorized! {
     /// `exp((value - largest) · factor)` of each number into `out`. Returns their sum.
-    pub fn exp_weights(values: &[f32], largest: f32, factor: f32, out: &mut Vec<f32>) -> f64 {
+    pub(crate) fn exp_weights(values: &[f32], largest: f32, factor: f32, out: &mut Vec<f32>) -> f64 {
         out.clear();
         out.resize(values.len(), 0.0);
         for (out, &value) in out.iter_mut().zip(values) {

@@ -6,12 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
+use pybench_inference::{Sampler, Sampling, log_probabilities};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::decoder::{Decoder, SequenceCache as _};
 use super::repetition::RepetitionDetection;
 use super::required_text::{RequiredText, RequiredTextWatch};
-use super::sampler::{Sampler, Sampling, log_probabilities};
 use super::slots::Slots;
 use super::text::TextStream;
 use super::vocabulary::Vocabulary;

@@ -11,6 +11,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
+use pybench_inference::Sampling;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -21,7 +22,6 @@ use super::reply::{Endpoint, PendingReply, seconds};
 use super::request::{
     ChatRequest, CommonFields, CompletionRequest, GenerationParams, Prompt, parse,
 };
-use super::sampler::Sampling;
 use super::vocabulary::Vocabulary;
 
 const MAX_BODY_BYTES: usize = 8 << 20;

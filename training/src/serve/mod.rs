@@ -14,7 +14,6 @@ mod repetition;
 mod reply;
 mod request;
 mod required_text;
-mod sampler;
 mod slots;
 mod text;
 mod tools;
@@ -33,7 +32,6 @@ use pybench_training_data::{CallSyntax, PYTHON_TAG, Renderer};
 use tch::Device;
 
 pub use dtype::Dtype;
-pub use sampler::Sampling;
 pub use vocabulary::{Vocabulary, VocabularyError};
 
 use crate::catalog::{self, ModelFiles};

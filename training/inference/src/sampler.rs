@@ -1,20 +1,24 @@
 //! Sampling of tokens.
 
-use pybench_inference::{argmax, exp_weights};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::rows::{argmax, exp_weights};
+
+/// How tokens are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// 0 is greedy decoding.
     pub temperature: f64,
+    /// Share of the probability that the most likely tokens together have at least; the others are not drawn.
     pub top_p: f64,
     /// Equal seeds give equal replies.
     pub seed: u64,
 }
 
+/// Draws the tokens of one reply.
 #[derive(Debug)]
-pub(super) struct Sampler {
+pub struct Sampler {
     sampling: Sampling,
     random: ChaCha8Rng,
     /// Of all tokens, relative to the most likely one.
@@ -22,7 +26,8 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    pub(super) fn new(sampling: Sampling) -> Self {
+    /// A sampler at the begin of a reply.
+    pub fn new(sampling: Sampling) -> Self {
         Self {
             random: ChaCha8Rng::seed_from_u64(sampling.seed),
             sampling,
@@ -31,7 +36,7 @@ impl Sampler {
     }
 
     /// Samples a token. `None` if a logit is not finite, or if there is none.
-    pub(super) fn pick(&mut self, logits: &[f32]) -> Option<u32> {
+    pub fn pick(&mut self, logits: &[f32]) -> Option<u32> {
         let best = argmax(logits)?;
         if self.sampling.temperature <= 0.0 {
             return Some(best as u32);
@@ -83,11 +88,7 @@ fn keep_nucleus(kept: &mut Vec<(u32, f32)>, goal: f64) -> f64 {
 }
 
 /// The log-probabilities of a token and of the `count` most likely tokens, in descending order.
-pub(super) fn log_probabilities(
-    logits: &[f32],
-    token: u32,
-    count: usize,
-) -> (f32, Vec<(u32, f32)>) {
+pub fn log_probabilities(logits: &[f32], token: u32, count: usize) -> (f32, Vec<(u32, f32)>) {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|l| f64::from(l - max).exp()).sum();
     let norm = max + sum.ln() as f32;
