@@ -10,7 +10,7 @@ use crate::content::{Content, Medium};
 use crate::draw::Draw;
 use crate::frame::{Class, Frame};
 use crate::graph::{Graph, Step};
-use crate::guess;
+use crate::guess::{self, GUESSED};
 use crate::operation::{Operation, Role};
 use crate::operations;
 use crate::prove::survivor;
@@ -57,8 +57,6 @@ const KEPT: std::ops::RangeInclusive<f64> = 0.02..=0.98;
 /// Rows that a filter leaves at least, so that what follows has something to work on.
 const MIN_ROWS: usize = 6;
 
-/// Answers that one gives without looking.
-const GUESSED: [f64; 6] = [0.0, 1.0, 2.0, 10.0, 50.0, 100.0];
 /// Smallest answer other than zero, in size: smaller ones have no digits to compare.
 const MIN_ANSWER: f64 = 1e-3;
 /// How much the numbers of one answer differ at least, relative.

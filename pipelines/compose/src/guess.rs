@@ -12,6 +12,10 @@ use crate::inputs;
 use crate::operation::Role;
 use crate::plan::{Plan, PlanError};
 
+/// Numbers that one answers without looking.
+pub(crate) const GUESSED: [f64; 6] = [0.0, 1.0, 2.0, 10.0, 50.0, 100.0];
+/// The color that one answers without looking; the other one, black, is `000000`, which a check takes for 0.
+const WHITE: &str = "ffffff";
 /// A name that is asked for is one of so many, at least.
 const MIN_NAMES: usize = 4;
 
@@ -45,17 +49,25 @@ pub(crate) fn is_guessable(ending: &Step, start: &Frame, before: &Frame, result:
             let mut rows = heights(start).into_iter();
             rows.any(|rows| numbers.contains(&(rows as f64)))
         }
-        Some(Class::Text | Class::Date) => asked_column(ending).is_some_and(|name| {
+        Some(Class::Text | Class::Date) => {
             let texts = answer.str().ok();
             let text = texts.and_then(|texts| texts.iter().flatten().next());
-            // The check of an answer ignores case.
-            let text = text.map(str::to_lowercase);
-            let mut obvious = obvious_values(start, name).into_iter();
-            has_few_names(before, name)
-                || obvious.any(|(_, value)| Some(value.to_lowercase()) == text)
-        }),
+            let is_one_of_few = |name| has_few_names(before, name);
+            text.is_some_and(|text| is_obvious(text, start, asked_column(ending)))
+                || asked_column(ending).is_some_and(is_one_of_few)
+        }
         Some(Class::Boolean) | None => false,
     }
+}
+
+/// Whether a text is answered without looking, or is an obvious value of the column that is asked for.
+fn is_obvious(text: &str, start: &Frame, asked: Option<&str>) -> bool {
+    // The check of an answer ignores case.
+    let text = text.to_lowercase();
+    let values = asked.map_or_else(Vec::new, |name| obvious_values(start, name));
+    text == WHITE
+        || text.parse().is_ok_and(|number| GUESSED.contains(&number))
+        || values.iter().any(|(_, value)| value.to_lowercase() == text)
 }
 
 /// The rows of each table of the files.
@@ -130,6 +142,19 @@ mod tests {
         assert!(guessed(&start, "Oslo"));
         assert!(!guessed(&start, "Riga"));
         assert!(guessed(&few, "Riga"));
+    }
+
+    #[test]
+    fn black_white_and_round_numbers_as_texts_are_guessed() {
+        let ending = step("answer_common_color", Arguments::default());
+        let start = frame("color", &[]);
+        let guessed =
+            |answer: &str| is_guessable(&ending, &start, &start, &frame("answer", &[answer]));
+        assert!(guessed("000000"));
+        assert!(guessed("ffffff"));
+        assert!(guessed("10"));
+        assert!(!guessed("00000a"));
+        assert!(!guessed("17"));
     }
 
     #[test]

@@ -235,10 +235,15 @@ fn nulls(env: &Environment<'_>, task: &Task) -> Result<Vec<(&'static str, Candid
         ("the query again", task.query.clone()),
     ];
     if let Some(marker) = Plan::of(task).map_err(internal)?.marker {
-        let numbers = [("zero", "0"), ("one", "1"), ("a hundred", "100")];
-        let numbers = numbers.map(|(name, value)| (name, value.to_owned()));
+        let common = [
+            ("zero", "0"),
+            ("one", "1"),
+            ("a hundred", "100"),
+            ("white", "ffffff"),
+        ];
+        let common = common.map(|(name, value)| (name, value.to_owned()));
         let guesses = guesses(task, &input_bytes(env, task)?).map_err(internal)?;
-        let values = numbers.into_iter().chain(guesses);
+        let values = common.into_iter().chain(guesses);
         answers.extend(values.map(|(name, value)| (name, format!("Finished:\n{marker}: {value}"))));
     }
     let answers = answers.into_iter().map(|(name, answer)| {

@@ -120,6 +120,7 @@ pub async fn run(args: &ComposeArgs, process: &Process) -> Result<(), RunError> 
     let rounds = Rounds::new(&fixtures.files, &args.categories);
     let mut drawing = Drawing {
         args,
+        process,
         library: &library,
         store: &fixtures.store,
         rounds: &rounds,
@@ -148,7 +149,7 @@ pub async fn run(args: &ComposeArgs, process: &Process) -> Result<(), RunError> 
         tasks,
         audits,
         dropped,
-    } = prove(&mut drawing, process, tasks).await?;
+    } = prove(&mut drawing, tasks).await?;
     print(&summary(&tasks, &audits, began.elapsed().as_secs_f64()))?;
     print(&dropped_text(&dropped))?;
     let solved = solved(&tasks, &audits);
@@ -182,6 +183,7 @@ pub async fn run(args: &ComposeArgs, process: &Process) -> Result<(), RunError> 
 /// What the tasks of a command are composed from.
 struct Drawing<'a> {
     args: &'a ComposeArgs,
+    process: &'a Process,
     library: &'a Library,
     store: &'a ContentStore,
     rounds: &'a Rounds,
@@ -196,15 +198,25 @@ impl Drawing<'_> {
     /// the number of threads: as many draws as tasks are missing follow those before.
     fn tasks(&mut self, count: usize) -> Result<Vec<Task>, RunError> {
         let last = self.args.count * DRAWS;
+        let progress = self.process.progress.stage("compose", count as u64);
         let mut tasks = Vec::new();
         while tasks.len() < count && self.next < last {
             let draws = self.next..last.min(self.next + count - tasks.len());
             self.next = draws.end;
             let drawing = &*self;
-            for made in in_parallel(draws, self.args.jobs(), |draw| drawing.task(draw)) {
+            let made = in_parallel(draws, self.args.jobs(), |draw| {
+                if drawing.process.interrupt.requested() {
+                    return Err(RunError::Interrupted);
+                }
+                let made = drawing.task(draw)?;
+                made.iter().for_each(|_| progress.done());
+                Ok(made)
+            });
+            for made in made {
                 tasks.extend(made?);
             }
         }
+        progress.finish();
         Ok(tasks)
     }
 
@@ -268,12 +280,8 @@ struct Proven {
 
 /// Runs the tasks in the interpreter. With `--audit`, those that fail stay, to be looked at. Otherwise they are dropped, and
 /// others are drawn in their place while draws are left.
-async fn prove(
-    drawing: &mut Drawing<'_>,
-    process: &Process,
-    tasks: Vec<Task>,
-) -> Result<Proven, RunError> {
-    let args = drawing.args;
+async fn prove(drawing: &mut Drawing<'_>, tasks: Vec<Task>) -> Result<Proven, RunError> {
+    let (args, process) = (drawing.args, drawing.process);
     let environment = |error: &dyn std::fmt::Display| RunError::Environment(error.to_string());
     let choice = InterpreterChoice::default();
     let interpreter: Arc<dyn Interpreter> =
@@ -319,6 +327,7 @@ async fn audits(
         }
         result.map(|audit| (at, audit))
     });
+    let progress = process.progress.stage("prove", tasks.len() as u64);
     let mut audits = BTreeMap::new();
     // A task that takes long does not hold up those after it.
     let mut results = futures::stream::iter(work).buffer_unordered(args.jobs());
@@ -326,8 +335,14 @@ async fn audits(
         if process.interrupt.requested() {
             return Err(RunError::Interrupted);
         }
-        audits.extend([result?]);
+        let (at, audit) = result?;
+        match audit.holds() {
+            true => progress.done(),
+            false => progress.failed(),
+        }
+        audits.insert(at, audit);
     }
+    progress.finish();
     Ok(audits.into_values().collect())
 }
 
