@@ -47,13 +47,17 @@ fn main() {
     println!("cargo:rustc-env=PYBENCH_LIBTORCH={}", libraries.display());
 }
 
+/// Where the build script writes.
+fn out_dir() -> PathBuf {
+    PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"))
+}
+
 /// Writes a file that includes those that use libtorch, whose headers take the compiler seven seconds each time.
 fn one_unit() -> PathBuf {
     let files = [
         "shim", "fused", "product", "nf4", "loops", "adamw", "kernels", "gpu", "group",
     ];
-    let unit =
-        PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("unit.cpp");
+    let unit = out_dir().join("unit.cpp");
     let text: String = files
         .iter()
         .map(|file| format!("#include \"{file}.cpp\"\n"))
@@ -93,7 +97,7 @@ fn loops() {
 
 /// Writes `kernels_text.h`, the source of the kernels as a C++ string for NVRTC. Returns its folder.
 fn kernels_text() -> PathBuf {
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let out = out_dir();
     let parts = ["shim/arguments.h", "shim/kernels.cu"];
     let text: String = parts
         .map(|file| std::fs::read_to_string(file).expect("the shim is here"))
@@ -129,8 +133,7 @@ fn compiler(root: &Path) -> cc::Build {
 
 /// Builds the library for several GPUs if a full PyTorch installation provides the headers of CUDA and NCCL.
 fn nccl(root: &Path) {
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let library = out.join("libpybench_nccl.so");
+    let library = out_dir().join("libpybench_nccl.so");
     println!("cargo:rustc-env=PYBENCH_NCCL={}", library.display());
     let Ok(rt) = root.join("rt").canonicalize() else {
         return;

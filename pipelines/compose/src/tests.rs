@@ -449,6 +449,27 @@ fn a_step_without_effect_is_found() {
 }
 
 #[test]
+fn a_changed_chain_whose_answer_ties_with_the_expected_one_is_found() {
+    let columns = vec![Column::new("key".into(), ["a", "b", "a", "b", "b"])];
+    let start = Frame::new(DataFrame::new(5, columns).unwrap());
+    let step = |operation: &str, name: &str, argument: argument::Argument| Step {
+        operation: operation.into(),
+        arguments: argument::Arguments::new([(name, argument)]),
+    };
+    let graph = Graph(vec![
+        step("filter_head", "count", argument::Argument::Count(3)),
+        step(
+            "answer_most_frequent",
+            "key",
+            argument::Argument::Column("key".into()),
+        ),
+    ]);
+    // Among four rows, a and b tie, and solutions take the first one.
+    let found = survivor(&graph, &start, &mut rng(1)).unwrap();
+    assert_eq!(found.what, "filter_head: another count");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_task_and_another_gives_another() {
     let of = |seed| (seed..seed + 20).find_map(|seed| task(seed, true)).unwrap();
     let (one, again, other) = (of(1), of(1), of(100));
