@@ -1,6 +1,6 @@
 //! Proves that each step of a graph counts: without it, or with another argument in it, the result is another one.
 
-use polars::prelude::DataType;
+use polars::prelude::{DataFrame, DataType};
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
 use rand::SeedableRng;
@@ -280,13 +280,14 @@ fn is_accepted(ending: &Operation, expected: &Frame, result: &Frame) -> bool {
     if expected.medium() != Medium::Table {
         return expected.content.resembles(&result.content);
     }
+    if ending.is_chart() {
+        return is_same_chart(ending, &expected.data, &result.data);
+    }
     let is_answer = ending.role == Role::Answer;
     let answer = expected.data.column("answer").map(|answer| answer.dtype());
-    let tolerance = match ending.is_chart() {
-        true => CHART_TOLERANCE,
-        false if is_answer && answer.is_ok_and(|kind| kind == &DataType::Float64) => {
-            ANSWER_TOLERANCE
-        }
+    let is_float = answer.is_ok_and(|kind| kind == &DataType::Float64);
+    let tolerance = match is_answer && is_float {
+        true => ANSWER_TOLERANCE,
         false => TOLERANCE,
     };
     let alike = Alike {
@@ -304,9 +305,27 @@ fn is_accepted(ending: &Operation, expected: &Frame, result: &Frame) -> bool {
     alike.same(&expected.data, &result.data)
 }
 
+/// Whether two charts show the same. They show values, not the names of the columns, and the order of rows only if the
+/// operation says so.
+fn is_same_chart(ending: &Operation, expected: &DataFrame, result: &DataFrame) -> bool {
+    let alike = Alike {
+        ordered: ending.needs_order,
+        tolerance: CHART_TOLERANCE,
+        absolute: CHART_TOLERANCE * SMALLEST,
+        ignore_case: false,
+    };
+    let columns = |data: &DataFrame| {
+        let numbered = data.columns().iter().enumerate();
+        let numbered = numbered.map(|(at, column)| column.clone().with_name(at.to_string().into()));
+        DataFrame::new(data.height(), numbered.collect()).ok()
+    };
+    let charts = columns(expected).zip(columns(result));
+    charts.is_some_and(|(expected, result)| alike.same(&expected, &result))
+}
+
 #[cfg(test)]
 mod tests {
-    use polars::prelude::{Column, DataFrame};
+    use polars::prelude::Column;
 
     use super::*;
     use crate::alike::same;

@@ -470,6 +470,42 @@ fn a_changed_chain_whose_answer_ties_with_the_expected_one_is_found() {
 }
 
 #[test]
+fn a_chart_shows_neither_names_of_columns_nor_the_order_of_its_points() {
+    let names = ["a", "b", "c"];
+    let columns = vec![
+        Column::new("name".into(), names),
+        Column::new("label".into(), names),
+        Column::new("one".into(), [1.0, 2.0, 4.0]),
+        Column::new("two".into(), [5.0, 3.0, 8.0]),
+    ];
+    let start = Frame::new(DataFrame::new(3, columns).unwrap());
+    let column = |name: &str| argument::Argument::Column(name.into());
+    let step = |operation: &str, arguments: &[(&str, &str)]| Step {
+        operation: operation.into(),
+        arguments: argument::Arguments(
+            arguments
+                .iter()
+                .map(|(name, of)| ((*name).to_owned(), column(of)))
+                .collect(),
+        ),
+    };
+    let found = |steps: Vec<Step>| {
+        let found = survivor(&Graph(steps), &start, &mut rng(1));
+        found.map(|found| found.what)
+    };
+    let bars = step("bar_chart", &[("label", "name"), ("column", "one")]);
+    assert_eq!(found(vec![bars]).unwrap(), "bar_chart: another label");
+    let sort = || step("sort_ascending", &[("column", "two")]);
+    let points = step("scatter_plot", &[("across", "one"), ("up", "two")]);
+    assert_eq!(
+        found(vec![sort(), points]).unwrap(),
+        "sort_ascending: without it"
+    );
+    let line = step("line_chart", &[("column", "two")]);
+    assert_eq!(found(vec![sort(), line]), None);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_task_and_another_gives_another() {
     let of = |seed| (seed..seed + 20).find_map(|seed| task(seed, true)).unwrap();
     let (one, again, other) = (of(1), of(1), of(100));
