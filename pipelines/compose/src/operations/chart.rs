@@ -161,8 +161,9 @@ fn scatter_plot() -> Operation {
             ])
         })
     };
+    // A point with a missing value is not drawn.
     Operation::new("scatter_plot", Role::Output, draw, |a, t| {
-        t.select([a.col("across"), a.col("up")])
+        t.select([a.col("across"), a.col("up")]).drop_nulls(None)
     })
     .pandas(
         "import matplotlib.pyplot as plt\n\
