@@ -1,6 +1,6 @@
 //! Statistics of a column, which groups, pivots, months and answers share.
 
-use polars::prelude::{Expr, NULL, QuantileMethod, col, lit};
+use polars::prelude::{Expr, LazyFrame, LazyGroupBy, NULL, QuantileMethod, col, lit};
 
 /// One statistic of a numeric column. Missing values do not count.
 #[derive(Clone, Copy)]
@@ -127,9 +127,31 @@ pub(super) fn within(value: Expr, key: Expr) -> Expr {
     value.over([key]).unwrap_or_else(|_| lit(NULL))
 }
 
+/// The groups of a table by keys, in the order of their first rows. A row without a key belongs to none, as in pandas.
+pub(super) fn grouped_by<const N: usize>(t: LazyFrame, keys: [Expr; N]) -> LazyGroupBy {
+    let has_keys = keys.iter().cloned().map(Expr::is_not_null);
+    let has_keys = has_keys.reduce(Expr::and).unwrap_or_else(|| lit(true));
+    t.filter(has_keys).group_by_stable(keys)
+}
+
 #[cfg(test)]
 mod tests {
+    use polars::prelude::{Column, DataFrame, IntoLazy, len};
+
     use super::*;
+
+    #[test]
+    fn a_row_without_a_key_belongs_to_no_group() {
+        let keys = Column::new("key".into(), [Some("b"), None, Some("a"), Some("b")]);
+        let table = DataFrame::new(4, vec![keys]).unwrap();
+        let counts = grouped_by(table.lazy(), [col("key")]).agg([len().alias("n")]);
+        let counts = counts.collect().unwrap();
+        let expected = vec![
+            Column::new("key".into(), ["b", "a"]),
+            Column::new("n".into(), [2u32, 1]),
+        ];
+        assert_eq!(counts, DataFrame::new(2, expected).unwrap());
+    }
 
     #[test]
     fn numpy_leaves_missing_values_out() {

@@ -2,7 +2,7 @@
 
 use polars::prelude::*;
 
-use super::aggregate::{AGGREGATES, Aggregate};
+use super::aggregate::{AGGREGATES, Aggregate, grouped_by};
 use crate::argument::{Argument, Arguments};
 use crate::draw::Draw;
 use crate::frame::Class;
@@ -225,9 +225,8 @@ fn extreme_groups() -> Vec<Operation> {
             ]))
         };
         let meaning = move |a: &Arguments, t: LazyFrame| {
-            let groups = t
-                .group_by_stable([a.col("key")])
-                .agg([of.of(a.name("column")).alias("value")]);
+            let groups =
+                grouped_by(t, [a.col("key")]).agg([of.of(a.name("column")).alias("value")]);
             extreme(groups, a.name("key"), largest)
         };
         let (name, side, word, zh_word) = match largest {
@@ -280,7 +279,7 @@ fn extreme_groups() -> Vec<Operation> {
                 Some(Arguments::new([("key", Argument::Column(key))]))
             },
             |a, t| {
-                let groups = t.group_by_stable([a.col("key")]).agg([len().alias("value")]);
+                let groups = grouped_by(t, [a.col("key")]).agg([len().alias("value")]);
                 extreme(groups, a.name("key"), true)
             },
         )

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use polars::prelude::*;
 use rand::seq::IndexedRandom;
 
+use super::aggregate::grouped_by;
 use crate::argument::{Argument, Arguments};
 use crate::draw::{Draw, quotable};
 use crate::frame::{Class, Frame, OtherTable};
@@ -218,9 +219,7 @@ fn totals() -> Vec<Operation> {
     };
     let looked_up = |a: &Arguments, t: LazyFrame, other: LazyFrame, value: Expr| {
         let new = a.name("new");
-        let groups = other
-            .group_by_stable([a.col("key")])
-            .agg([value.alias(new)]);
+        let groups = grouped_by(other, [a.col("key")]).agg([value.alias(new)]);
         let joined = matched(a, t, groups, JoinType::Left);
         joined.with_column(col(new).fill_null(lit(0)))
     };

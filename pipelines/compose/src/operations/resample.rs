@@ -2,7 +2,7 @@
 
 use polars::prelude::*;
 
-use super::aggregate::{AGGREGATES, Aggregate};
+use super::aggregate::{AGGREGATES, Aggregate, grouped_by};
 use super::time::day;
 use crate::argument::{Argument, Arguments};
 use crate::draw::Draw;
@@ -90,7 +90,7 @@ fn period_name(period: Period, draw: &mut Draw<'_>) -> Option<Argument> {
 
 fn by_period(period: Period, a: &Arguments, t: LazyFrame, value: Expr) -> LazyFrame {
     let key = (period.of)(a.col("day")).alias(a.name("period"));
-    let groups = t.group_by_stable([key]).agg([value.alias(a.name("new"))]);
+    let groups = grouped_by(t, [key]).agg([value.alias(a.name("new"))]);
     groups.sort([a.name("period")], SortMultipleOptions::default())
 }
 

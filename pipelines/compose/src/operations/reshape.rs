@@ -2,6 +2,7 @@
 
 use polars::prelude::*;
 
+use super::aggregate::grouped_by;
 use crate::argument::{Argument, Arguments};
 use crate::draw::{Draw, quotable};
 use crate::frame::Class;
@@ -211,7 +212,7 @@ fn group_two_functions() -> Operation {
     let meaning = |a: &Arguments, t: LazyFrame| {
         let mean = a.col("column").mean().alias(a.name("new"));
         let largest = a.col("other").max().alias(a.name("second"));
-        let groups = t.group_by_stable([a.col("key")]).agg([mean, largest]);
+        let groups = grouped_by(t, [a.col("key")]).agg([mean, largest]);
         groups.sort([a.name("key")], SortMultipleOptions::default())
     };
     Operation::new("group_two_functions", Role::Shape, draw, meaning)
@@ -263,7 +264,7 @@ fn group_weighted_mean() -> Operation {
             .sum()
             .cast(DataType::Float64);
         let value = (total / a.col("other").sum()).alias(a.name("new"));
-        let groups = t.group_by_stable([a.col("key")]).agg([value]);
+        let groups = grouped_by(t, [a.col("key")]).agg([value]);
         groups.sort([a.name("key")], SortMultipleOptions::default())
     };
     Operation::new("group_weighted_mean", Role::Shape, draw, meaning)

@@ -2,7 +2,7 @@
 
 use polars::prelude::*;
 
-use super::aggregate::{AGGREGATES, Aggregate};
+use super::aggregate::{AGGREGATES, Aggregate, grouped_by};
 use crate::argument::{Argument, Arguments};
 use crate::draw::Draw;
 use crate::frame::Class;
@@ -62,7 +62,7 @@ fn group(of: Aggregate) -> Operation {
     let meaning = move |a: &Arguments, t: LazyFrame| {
         let value = of.of(a.name("column")).alias(a.name("new"));
         sorted(
-            t.group_by_stable([a.col("key")]).agg([value]),
+            grouped_by(t, [a.col("key")]).agg([value]),
             vec![a.name("key").into()],
         )
     };
@@ -128,7 +128,7 @@ fn counts() -> Vec<Operation> {
     let grouped = |a: &Arguments, t: LazyFrame, value: Expr| {
         let value = value.alias(a.name("new"));
         sorted(
-            t.group_by_stable([a.col("key")]).agg([value]),
+            grouped_by(t, [a.col("key")]).agg([value]),
             vec![a.name("key").into()],
         )
     };
@@ -182,7 +182,7 @@ fn group_by_two(of: Aggregate) -> Operation {
         let keys = [a.col("key"), a.col("second")];
         let value = of.of(a.name("column")).alias(a.name("new"));
         let names = vec![a.name("key").into(), a.name("second").into()];
-        sorted(t.group_by_stable(keys).agg([value]), names)
+        sorted(grouped_by(t, keys).agg([value]), names)
     };
     let operation = shape(format!("group_two_{}", of.name), draw, meaning)
         .pandas(format!("$t = $t.groupby([$key, $second])[$column].{}.reset_index(name=$new)", of.pandas))
@@ -222,7 +222,7 @@ fn monthly(of: Aggregate) -> Operation {
         let month = a.col("day").str().head(lit(7)).alias(a.name("month"));
         let value = of.of(a.name("column")).alias(a.name("new"));
         sorted(
-            t.group_by_stable([month]).agg([value]),
+            grouped_by(t, [month]).agg([value]),
             vec![a.name("month").into()],
         )
     };
@@ -258,7 +258,7 @@ fn pivoted(a: &Arguments, t: LazyFrame, cell: impl Fn(Expr) -> Expr) -> LazyFram
     });
     let cells: Vec<Expr> = cells.collect();
     sorted(
-        t.group_by_stable([a.col("key")]).agg(cells),
+        grouped_by(t, [a.col("key")]).agg(cells),
         vec![a.name("key").into()],
     )
 }

@@ -2,7 +2,7 @@
 
 use polars::prelude::*;
 
-use super::aggregate::within;
+use super::aggregate::{grouped_by, within};
 use crate::argument::{Argument, Arguments};
 use crate::draw::Draw;
 use crate::frame::Class;
@@ -112,7 +112,7 @@ fn of_one() -> Vec<Operation> {
         ]))
     };
     let entropy = |a: &Arguments, t: LazyFrame| {
-        let counts = t.group_by_stable([a.col("key")]);
+        let counts = grouped_by(t, [a.col("key")]);
         let counts = counts.agg([len().alias("\u{1}n")]);
         let share = col("\u{1}n").cast(DataType::Float64) / col("\u{1}n").sum();
         let bits = share.clone() * share.log(lit(2.0));
@@ -339,7 +339,7 @@ fn of_groups() -> Vec<Operation> {
                 .alias("\u{1}column"),
         ]);
         let keys = [a.col("key"), a.col("second")];
-        let cells = totals.group_by_stable(keys).agg([
+        let cells = grouped_by(totals, keys).agg([
             len().cast(DataType::Float64).alias("\u{1}n"),
             col("\u{1}row").first(),
             col("\u{1}column").first(),
