@@ -4,7 +4,8 @@
 //! Every matrix product adds the terms of an output in the same order, whatever else is in the pass. The logits of a
 //! sequence therefore depend on its tokens only, not on other sequences nor on how a prompt was divided.
 //!
-//! Loops over all numbers of a model's file or over all tokens are here as well, since only this crate is compiled for speed in every profile.
+//! Loops over all numbers of a model's file or over all tokens of a vocabulary are here as well, since only this crate is compiled
+//! for speed in every profile.
 
 mod attention;
 mod blocks;

@@ -26,7 +26,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler at the begin of a reply.
+    /// A sampler at the beginning of a reply.
     pub fn new(sampling: Sampling) -> Self {
         Self {
             random: ChaCha8Rng::seed_from_u64(sampling.seed),
