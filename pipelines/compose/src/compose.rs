@@ -85,6 +85,10 @@ pub(crate) fn compose_of(
     suits: &dyn Fn(&Operation) -> bool,
     rng: &mut ChaCha8Rng,
 ) -> Option<Composed> {
+    // Steps refuse infinite numbers, so a chain without the step that removes them could not be told apart.
+    if !start.is_finite() {
+        return None;
+    }
     let length = *LENGTHS.choose(rng)?;
     let mut chain = Chain::new(start, avoided, suits);
     let roles = match start.medium() {

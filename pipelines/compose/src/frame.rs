@@ -113,6 +113,12 @@ impl Frame {
         self.data.height()
     }
 
+    /// Whether all numbers are finite, also those of the other tables.
+    pub(crate) fn is_finite(&self) -> bool {
+        self.data.columns().iter().all(is_finite)
+            && self.others.iter().all(|other| other.frame.is_finite())
+    }
+
     /// A result with all numbers as 64 bits; `None` if a number is not finite.
     pub(crate) fn result(&self, data: DataFrame, ordered: bool) -> PolarsResult<Option<Self>> {
         let mut columns = Vec::with_capacity(data.width());
@@ -122,11 +128,8 @@ impl Frame {
                 DataType::Float32 => column.cast(&DataType::Float64)?,
                 _ => column.clone(),
             };
-            if column.dtype() == &DataType::Float64 {
-                let finite = column.f64()?.iter().flatten().all(f64::is_finite);
-                if !finite {
-                    return Ok(None);
-                }
+            if !is_finite(&column) {
+                return Ok(None);
             }
             columns.push(column);
         }
@@ -145,6 +148,12 @@ impl Frame {
             content: Content::Table,
         }))
     }
+}
+
+/// Whether a column has no infinite number and no NaN.
+fn is_finite(column: &Column) -> bool {
+    let numbers = column.f64().ok();
+    numbers.is_none_or(|numbers| numbers.iter().flatten().all(f64::is_finite))
 }
 
 /// Whether a text is a day, such as `2024-05-31`. Times are left out: their zones and fractions are read differently.

@@ -506,6 +506,26 @@ fn a_chart_shows_neither_names_of_columns_nor_the_order_of_its_points() {
 }
 
 #[test]
+fn a_table_with_an_infinite_number_has_no_task() {
+    let found = |start: &Frame| {
+        let everything = HeldOutRule::default();
+        (0..30).any(|seed| crate::compose::compose(start, &everything, &mut rng(seed)).is_some())
+    };
+    let mut start = table(60);
+    assert!(found(&start));
+    let limits = (0..60).map(|at| {
+        if at == 7 {
+            f64::INFINITY
+        } else {
+            f64::from(at)
+        }
+    });
+    let limits = Column::new("limit".into(), limits.collect::<Vec<f64>>());
+    start.data.with_column(limits).unwrap();
+    assert!(!found(&start));
+}
+
+#[test]
 fn the_same_seed_gives_the_same_task_and_another_gives_another() {
     let of = |seed| (seed..seed + 20).find_map(|seed| task(seed, true)).unwrap();
     let (one, again, other) = (of(1), of(1), of(100));
