@@ -52,9 +52,9 @@ pub(crate) fn is_guessable(ending: &Step, start: &Frame, before: &Frame, result:
         Some(Class::Text | Class::Date) => {
             let texts = answer.str().ok();
             let text = texts.and_then(|texts| texts.iter().flatten().next());
-            let is_one_of_few = |name| has_few_names(before, name);
-            text.is_some_and(|text| is_obvious(text, start, asked_column(ending)))
-                || asked_column(ending).is_some_and(is_one_of_few)
+            let asked = asked_column(ending);
+            asked.is_some_and(|name| has_few_names(before, name))
+                || text.is_some_and(|text| is_obvious(text, start, asked))
         }
         Some(Class::Boolean) | None => false,
     }
