@@ -36,13 +36,23 @@ impl Idiom {
     pub const ALL: [Self; 3] = [Self::Pandas, Self::Plain, Self::Sqlite];
 }
 
+/// How solutions look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variety {
+    /// Each sample otherwise.
+    Varied,
+    /// All alike, one step per cell.
+    Uniform,
+    /// All alike and short: all steps in one cell, few words, and no more output than the next cell needs.
+    Brief,
+}
+
 /// Which styles an expert may use.
 #[derive(Clone, Copy, Debug)]
 pub struct StyleChoice<'a> {
     /// Idioms, the preferred one first.
     pub idioms: &'a [Idiom],
-    /// Whether all solutions look alike, instead of differing from sample to sample.
-    pub is_uniform: bool,
+    pub variety: Variety,
 }
 
 impl<'a> StyleChoice<'a> {
@@ -50,7 +60,7 @@ impl<'a> StyleChoice<'a> {
     pub fn varied(idioms: &'a [Idiom]) -> Self {
         Self {
             idioms,
-            is_uniform: false,
+            variety: Variety::Varied,
         }
     }
 }
@@ -75,6 +85,8 @@ pub struct Style {
     pub reader: usize,
     /// Whether each operation is written in its first way.
     pub is_uniform: bool,
+    /// Whether it shows no more than the next cell needs.
+    pub is_brief: bool,
     /// Whether it shows rows behind an answer, and asserts that a saved file has content.
     pub verifies: bool,
 }
@@ -91,10 +103,12 @@ impl Style {
         rng: &mut ChaCha8Rng,
     ) -> Result<Self, GraphError> {
         let mut idioms = possible_idioms(job)?;
-        if choice.is_uniform {
+        if choice.variety != Variety::Varied {
             let mut preferred = choice.idioms.iter().copied();
             let idiom = preferred.find(|idiom| idioms.contains(idiom));
-            return Ok(Self::uniform(job, idiom.unwrap_or(Idiom::Pandas)));
+            let idiom = idiom.unwrap_or(Idiom::Pandas);
+            let is_brief = choice.variety == Variety::Brief;
+            return Ok(Self::uniform(job, idiom, is_brief));
         }
         idioms.retain(|idiom| choice.idioms.contains(idiom));
         idioms.shuffle(rng);
@@ -124,22 +138,24 @@ impl Style {
                 _ => 0,
             },
             is_uniform: false,
+            is_brief: false,
             verifies: rng.random_bool(VERIFIES),
         })
     }
 
-    /// The style whose solutions look alike: the same names, one step per cell, no comments.
-    fn uniform(job: &Job<'_>, idiom: Idiom) -> Self {
+    /// The style whose solutions look alike: the same names, no comments, one step per cell or, in brief, all in one.
+    fn uniform(job: &Job<'_>, idiom: Idiom, is_brief: bool) -> Self {
         Self {
             idiom,
             table: "df",
             source: sources(job.medium())[0],
             others: ["df2", "df3"],
-            steps_per_cell: 1,
+            steps_per_cell: if is_brief { usize::MAX } else { 1 },
             comments: false,
-            looks: true,
+            looks: !is_brief,
             reader: 0,
             is_uniform: true,
+            is_brief,
             verifies: false,
         }
     }
@@ -274,7 +290,7 @@ pub fn solution(
     };
     let work: Vec<String> = work.into_iter().map(hoist_imports).collect();
     let ending = job.graph.ending().map(Step::operation).transpose()?;
-    let check = job.output.map(|path| {
+    let check = job.output.filter(|_| !style.is_brief).map(|path| {
         let check = match ending {
             Some(ending) if ending.is_model() => check_model(path),
             _ => check(path, style.idiom, job.medium()),
@@ -407,12 +423,7 @@ fn look(job: &Job<'_>, style: &Style) -> String {
         _ => "import pandas as pd\n".to_owned(),
     };
     for (file, t) in job.files.iter().zip(names.clone()) {
-        let read = read_expression(file);
-        cell += &format!(
-            "\n{t} = {read}\nprint({t}.shape)\n\
-             print({{column: str(kind) for column, kind in {t}.dtypes.items()}})\n\
-             print({t}.head(2).to_string(index=False, max_colwidth=40))"
-        );
+        cell += &format!("\n{t} = {}\n{}", read_expression(file), columns(t, style));
     }
     if style.idiom == Idiom::Sqlite {
         cell += "\ndb = sqlite3.connect(\":memory:\")";
@@ -421,6 +432,20 @@ fn look(job: &Job<'_>, style: &Style) -> String {
         }
     }
     cell
+}
+
+/// Shows the columns of a data frame, and some of its rows.
+fn columns(t: &str, style: &Style) -> String {
+    match style.is_brief {
+        true => format!(
+            "print({t}.dtypes.astype(str).to_dict())\nprint({t}.head(1).to_string(index=False, max_colwidth=40))"
+        ),
+        false => format!(
+            "print({t}.shape)\n\
+             print({{column: str(kind) for column, kind in {t}.dtypes.items()}})\n\
+             print({t}.head(2).to_string(index=False, max_colwidth=40))"
+        ),
+    }
 }
 
 /// Loads a file that is no table, and shows what is in it.
@@ -631,6 +656,7 @@ fn last_lines(operation: &Operation, job: &Job<'_>, style: &Style) -> String {
         _ if operation.input != Medium::Table => seen(operation.input, style.source),
         _ if operation.is_model() => "print(model)".to_owned(),
         (_, Idiom::Plain) => format!("print(len({t}), \"rows saved\")"),
+        _ if style.is_brief => shown(style),
         _ if job.output.is_some_and(|path| path.ends_with(".png")) => "print(bars)".to_owned(),
         _ => format!("print({t}.to_string(max_rows=8))"),
     }

@@ -13,6 +13,9 @@ use crate::reading;
 /// Lines or rows of each file that are shown: the same number for all, since the row of the header is not known before.
 pub(crate) const ROWS: usize = 8;
 
+/// Bytes of each file that a brief look shows.
+const BYTES: usize = 200;
+
 /// What is searched in the whole file, since its beginning may lack it, as patterns of Python and of Rust: words from a
 /// character beyond ASCII or a byte that is no UTF-8 on, numbers with a sign between thousands, and dates whose day cannot
 /// be a month.
@@ -48,6 +51,26 @@ pub(crate) fn is_worthwhile(file: &TaskFile) -> bool {
 /// Whether the separator and the encoding of files of a type are up to who writes them.
 fn is_text(kind: FileKind) -> bool {
     matches!(kind, FileKind::Csv | FileKind::Tsv)
+}
+
+/// Whether the first line of a text file says how it is read.
+fn is_plain(file: &TaskFile) -> bool {
+    let format = file.format.as_ref();
+    is_text(file.kind)
+        && format.is_none_or(|format| {
+            let encoding = format.encoding.as_deref();
+            format.read.is_default() && encoding.is_none_or(reading::is_usual)
+        })
+}
+
+/// The cell that shows the first bytes of files, if they are all that one needs to see of them.
+pub(crate) fn brief_cell(files: &[&TaskFile]) -> Option<String> {
+    let is_enough = !files.is_empty() && files.iter().all(|file| is_plain(file));
+    let shown = |file: &&TaskFile| {
+        let path = python_string(&inputs::path(file));
+        format!("print(open({path}, \"rb\").read({BYTES}))")
+    };
+    is_enough.then(|| files.iter().map(shown).collect::<Vec<_>>().join("\n"))
 }
 
 /// The cell that shows how files are written; `None` if there are none.
@@ -175,6 +198,19 @@ pub(crate) fn findings(files: &[&TaskFile], language: Language) -> String {
         (Language::Zh, true) => "只有一行列名，下面就是数据，用默认参数读取即可。".to_owned(),
         (Language::Zh, false) => format!("{}按此读取。", said.join("")),
     }
+}
+
+/// How files differ from plain ones, in a few words; `None` if they do not.
+pub(crate) fn brief_findings(files: &[&TaskFile], language: Language) -> Option<String> {
+    let facts = files.iter().flat_map(|file| facts(file));
+    let facts: Vec<String> = match language {
+        Language::En => facts.map(|(en, _)| en).collect(),
+        Language::Zh => facts.map(|(_, zh)| zh).collect(),
+    };
+    (!facts.is_empty()).then(|| match language {
+        Language::En => format!("I see that {}.", facts.join(", ")),
+        Language::Zh => format!("{}。", facts.join("，")),
+    })
 }
 
 /// How a file differs from a plain one, in English and Chinese.

@@ -1,13 +1,13 @@
 //! The expert's way through a composed task: what it does next, given what it has seen.
 
 use pybench_types::id::Digest;
-use pybench_types::task::{Language, Task, TaskFile};
+use pybench_types::task::{FileKind, Language, Task, TaskFile};
 use rand::SeedableRng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::argument::{Notation, fill};
-use crate::code::{self, Idiom, Job, Solution, Style, StyleChoice, solution};
+use crate::code::{self, Idiom, Job, Solution, Style, StyleChoice, Variety, solution};
 use crate::content::Medium;
 use crate::file_typo::{self, FileTypo};
 use crate::graph::{Graph, GraphError, Step};
@@ -160,8 +160,9 @@ impl<'a> Script<'a> {
         let job = job(task, &plan);
         let style = Style::draw(&job, choice, &mut rng)?;
         let mut solution = solution(&job, &style, &mut rng)?;
-        let shown = shown(task, sample, choice.is_uniform);
-        solution.raw = raw_look::cell(&shown);
+        let shown = shown(task, sample, choice.variety);
+        let brief = style.is_brief.then(|| raw_look::brief_cell(&shown));
+        solution.raw = brief.flatten().or_else(|| raw_look::cell(&shown));
         let typo = FileTypo::of(task);
         solution.folder = typo.as_ref().map(|_| file_typo::LOOK.to_owned());
         Ok(Self {
@@ -296,6 +297,7 @@ impl<'a> Script<'a> {
                 .typo
                 .as_ref()
                 .map_or_else(String::new, |typo| typo.purpose(self.task.language)),
+            Some(part) if self.style.is_brief => self.brief_thought(*part),
             Some(Part::Raw) => raw_look::purpose(&self.shown, self.task.language),
             Some(Part::Load) if self.one_cell => self.all_steps()?,
             Some(Part::Load) if !self.shown.is_empty() => {
@@ -312,6 +314,25 @@ impl<'a> Script<'a> {
                 false => "再读一遍输出文件，确认内容无误。".to_owned(),
             },
         })
+    }
+
+    /// What the expert thinks before a cell, in a few words.
+    fn brief_thought(&self, part: Part) -> String {
+        let en = self.task.language == Language::En;
+        let findings = raw_look::brief_findings(&self.shown, self.task.language);
+        match part {
+            Part::Load if !self.one_cell && findings.is_some() => findings.unwrap_or_default(),
+            Part::Folder | Part::Raw if en => "I look at the raw file.".to_owned(),
+            Part::Load if en && self.one_cell => "I load the file and do all steps.".to_owned(),
+            Part::Load if en => "I load the file.".to_owned(),
+            Part::Work(_) if en => "I do all steps.".to_owned(),
+            Part::Check if en => "I check the result.".to_owned(),
+            Part::Folder | Part::Raw => "先看看原始文件。".to_owned(),
+            Part::Load if self.one_cell => "读取文件并完成所有步骤。".to_owned(),
+            Part::Load => "读取文件。".to_owned(),
+            Part::Work(_) => "完成所有步骤。".to_owned(),
+            Part::Check => "检查结果。".to_owned(),
+        }
     }
 
     /// What the expert thinks before it loads files that it has not seen.
@@ -445,6 +466,7 @@ impl<'a> Script<'a> {
         let mut answers = lines.filter_map(|line| line.strip_prefix("answer:"));
         let value = answers.next().ok_or(ScriptError::NoAnswer)?.trim();
         Ok(match en {
+            _ if self.style.is_brief => format!("{marker}: {value}"),
             true => format!("I followed the steps on the data as loaded.\n{marker}: {value}"),
             false => format!("已按步骤完成计算。\n{marker}: {value}"),
         })
@@ -459,11 +481,16 @@ impl<'a> Script<'a> {
     }
 }
 
-/// The files of a task that a sample looks at before it reads them: always all whose notation is open, or in a share of the
-/// samples only.
-fn shown(task: &Task, sample: u32, always: bool) -> Vec<&TaskFile> {
-    let drawn = Digest::of_json(&(&task.id, sample, "raw look"));
-    let anyway = always || drawn.fraction() < LOOKS_ANYWAY;
+/// The files of a task that a sample looks at before it reads them: all whose notation is open, or in a share of the
+/// samples only. In brief, it looks at each csv file, which costs little.
+fn shown(task: &Task, sample: u32, variety: Variety) -> Vec<&TaskFile> {
+    let drawn = Digest::of_json(&(&task.id, sample, "raw look")).fraction() < LOOKS_ANYWAY;
+    let is_csv = |file: &TaskFile| file.kind == FileKind::Csv;
+    let anyway = match variety {
+        Variety::Varied => drawn,
+        Variety::Uniform => true,
+        Variety::Brief => task.files.iter().all(is_csv),
+    };
     let is_shown =
         |file: &&TaskFile| raw_look::is_needed(file) || anyway && raw_look::is_worthwhile(file);
     task.files.iter().filter(is_shown).collect()

@@ -7,9 +7,11 @@ mod joined_files;
 mod less_precise;
 mod models;
 mod programs;
+mod proofs;
 pub(crate) mod related;
 mod several_files;
 mod several_numbers;
+mod solutions;
 
 use std::collections::BTreeSet;
 
@@ -22,7 +24,7 @@ use rand_chacha::ChaCha8Rng;
 use super::*;
 use crate::alike::same;
 use crate::argument::{Notation, fill};
-use crate::code::{Idiom, StyleChoice};
+use crate::code::{Idiom, StyleChoice, Variety};
 use crate::draw::Draw;
 use crate::prove::survivor;
 
@@ -306,27 +308,6 @@ fn every_operation_draws_what_its_wordings_and_code_name() {
     assert!(drawn.len() >= 80, "{} operations", drawn.len());
 }
 
-#[test]
-fn a_proven_graph_has_no_step_that_could_be_left_out() {
-    let start = table(160);
-    let mut made = 0;
-    for seed in 0..40 {
-        let Some(composed) = compose(&start, &HeldOutRule::default(), &mut rng(seed)) else {
-            continue;
-        };
-        made += 1;
-        let whole = composed.graph.evaluate(&start).unwrap();
-        for at in 0..composed.graph.0.len() - 1 {
-            let mut steps = composed.graph.0.clone();
-            steps.remove(at);
-            let without = Graph(steps).evaluate(&start);
-            let equal = without.is_ok_and(|result| same(&result.data, &whole.data, whole.ordered));
-            assert!(!equal, "step {at} of {}", composed.graph.skeleton());
-        }
-    }
-    assert!(made >= 8, "only {made} graphs of 40 draws");
-}
-
 /// A graph with a changed step meets contents that its arguments were not drawn for.
 #[test]
 fn every_operation_takes_every_content_of_its_medium() {
@@ -430,102 +411,6 @@ fn a_task_on_a_picture_expects_a_file_that_only_the_checker_sees() {
 }
 
 #[test]
-fn a_step_without_effect_is_found() {
-    let start = table(60);
-    let step = |operation: &str, column: &str| Step {
-        operation: operation.into(),
-        arguments: argument::Arguments::new([(
-            "column",
-            argument::Argument::Column(column.into()),
-        )]),
-    };
-    // The order of the rows does not change a mean.
-    let graph = Graph(vec![
-        step("sort_ascending", "name"),
-        step("answer_mean", "price"),
-    ]);
-    let found = survivor(&graph, &start, &mut rng(1)).unwrap();
-    assert!(found.what.starts_with("sort_ascending"), "{}", found.what);
-}
-
-#[test]
-fn a_changed_chain_whose_answer_ties_with_the_expected_one_is_found() {
-    let columns = vec![Column::new("key".into(), ["a", "b", "a", "b", "b"])];
-    let start = Frame::new(DataFrame::new(5, columns).unwrap());
-    let step = |operation: &str, name: &str, argument: argument::Argument| Step {
-        operation: operation.into(),
-        arguments: argument::Arguments::new([(name, argument)]),
-    };
-    let graph = Graph(vec![
-        step("filter_head", "count", argument::Argument::Count(3)),
-        step(
-            "answer_most_frequent",
-            "key",
-            argument::Argument::Column("key".into()),
-        ),
-    ]);
-    // Among four rows, a and b tie, and solutions take the first one.
-    let found = survivor(&graph, &start, &mut rng(1)).unwrap();
-    assert_eq!(found.what, "filter_head: another count");
-}
-
-#[test]
-fn a_chart_shows_neither_names_of_columns_nor_the_order_of_its_points() {
-    let names = ["a", "b", "c"];
-    let columns = vec![
-        Column::new("name".into(), names),
-        Column::new("label".into(), names),
-        Column::new("one".into(), [1.0, 2.0, 4.0]),
-        Column::new("two".into(), [5.0, 3.0, 8.0]),
-    ];
-    let start = Frame::new(DataFrame::new(3, columns).unwrap());
-    let column = |name: &str| argument::Argument::Column(name.into());
-    let step = |operation: &str, arguments: &[(&str, &str)]| Step {
-        operation: operation.into(),
-        arguments: argument::Arguments(
-            arguments
-                .iter()
-                .map(|(name, of)| ((*name).to_owned(), column(of)))
-                .collect(),
-        ),
-    };
-    let found = |steps: Vec<Step>| {
-        let found = survivor(&Graph(steps), &start, &mut rng(1));
-        found.map(|found| found.what)
-    };
-    let bars = step("bar_chart", &[("label", "name"), ("column", "one")]);
-    assert_eq!(found(vec![bars]).unwrap(), "bar_chart: another label");
-    let sort = || step("sort_ascending", &[("column", "two")]);
-    let points = step("scatter_plot", &[("across", "one"), ("up", "two")]);
-    assert_eq!(
-        found(vec![sort(), points]).unwrap(),
-        "sort_ascending: without it"
-    );
-    let line = step("line_chart", &[("column", "two")]);
-    assert_eq!(found(vec![sort(), line]), None);
-}
-
-#[test]
-fn a_table_with_an_infinite_number_has_no_task() {
-    let found = |start: &Frame| {
-        let everything = HeldOutRule::default();
-        (0..30).any(|seed| crate::compose::compose(start, &everything, &mut rng(seed)).is_some())
-    };
-    let mut start = table(60);
-    assert!(found(&start));
-    let limits = (0..60).map(|at| {
-        if at == 7 {
-            f64::INFINITY
-        } else {
-            f64::from(at)
-        }
-    });
-    let limits = Column::new("limit".into(), limits.collect::<Vec<f64>>());
-    start.data.with_column(limits).unwrap();
-    assert!(!found(&start));
-}
-
-#[test]
 fn the_same_seed_gives_the_same_task_and_another_gives_another() {
     let of = |seed| (seed..seed + 20).find_map(|seed| task(seed, true)).unwrap();
     let (one, again, other) = (of(1), of(1), of(100));
@@ -548,114 +433,6 @@ fn a_renamed_file_has_none_of_the_names_and_derives_from_the_crawled_one() {
     let (source, _) = file(&table(120));
     assert_eq!(made.task.files[0].derived_from.as_ref(), Some(&source.id));
     assert_ne!(made.task.files[0].id, source.id);
-}
-
-#[test]
-fn the_expert_varies_with_the_sample_and_copies_what_it_saw() {
-    let made = (0..40)
-        .filter_map(|seed| task(seed, false))
-        .find(|made| made.task.outputs.is_empty())
-        .unwrap();
-    let cells = |sample| {
-        script::Script::new(&made.task, sample, None)
-            .unwrap()
-            .cells()
-            .join("\n")
-    };
-    let different: BTreeSet<String> = (0..8).map(cells).collect();
-    assert!(different.len() > 2, "{different:?}");
-    let script = script::Script::new(&made.task, 0, None).unwrap();
-    let seen = vec!["answer: 12.3456789"; script.cells().len()];
-    let script::Action::Answer(answer) = script.next(&seen).unwrap() else {
-        panic!("no answer after all cells");
-    };
-    assert!(answer.ends_with(": 12.3456789"), "{answer}");
-    let blind = vec!["nothing"; script.cells().len()];
-    assert!(matches!(
-        script.next(&blind),
-        Err(script::ScriptError::NoAnswer)
-    ));
-}
-
-#[test]
-fn the_expert_keeps_to_the_idioms_that_are_allowed() {
-    let tasks = (0..40).filter_map(|seed| task(seed, false));
-    let mut idioms = BTreeSet::new();
-    for made in tasks {
-        for sample in 0..8 {
-            let cells = |allowed: &[Idiom]| {
-                let script = script::Script::in_style(
-                    &made.task,
-                    sample,
-                    None,
-                    StyleChoice::varied(allowed),
-                );
-                script.unwrap().cells().join("\n")
-            };
-            let idiom = |cells: &str| match cells {
-                _ if cells.contains(":memory:") => "sqlite",
-                _ if cells.contains("pd.read_") => "pandas",
-                _ => "plain",
-            };
-            idioms.insert(idiom(&cells(&Idiom::ALL)));
-            assert_eq!(idiom(&cells(&[Idiom::Pandas])), "pandas");
-            assert_ne!(idiom(&cells(&[Idiom::Sqlite])), "plain");
-        }
-    }
-    assert!(idioms.len() > 1, "{idioms:?}");
-}
-
-#[test]
-fn some_varied_solutions_check_their_result() {
-    // Answers and files, each without and with a check.
-    let mut seen = [[0; 2]; 2];
-    for made in (0..40).filter_map(|seed| task(seed, false)) {
-        for sample in 0..6 {
-            let script = script::Script::new(&made.task, sample, None).unwrap();
-            let cells = script.cells();
-            let last = *cells.last().unwrap();
-            let is_file = !last.contains("\"answer:\"");
-            let checks = match is_file {
-                true => last.contains("\nassert os.path.getsize(\"./"),
-                false => [".head(3).to_string(", "[:3]:\n    print(row)"]
-                    .iter()
-                    .any(|shows| last.contains(shows)),
-            };
-            seen[usize::from(is_file)][usize::from(checks)] += 1;
-        }
-    }
-    assert!(
-        seen.as_flattened().iter().all(|count| *count > 0),
-        "{seen:?}"
-    );
-}
-
-/// The cells before the first step show and load the file; only its path and its options differ.
-#[test]
-fn uniform_solutions_have_the_same_frame() {
-    let mut frames = BTreeSet::new();
-    let made = (0..60).filter_map(|seed| task(seed, false));
-    let made = made
-        .filter(|made| matches!(made.task.files.as_slice(), [file] if file.kind == FileKind::Csv));
-    let mut tasks = 0;
-    for made in made {
-        tasks += 1;
-        let file = &made.task.files[0];
-        let choice = StyleChoice {
-            idioms: &Idiom::ALL,
-            is_uniform: true,
-        };
-        let script = |sample| script::Script::in_style(&made.task, sample, None, choice).unwrap();
-        let (first, second) = (script(0), script(1));
-        assert_eq!(first.cells(), second.cells(), "samples are alike");
-        let cells = first.cells();
-        let raw = cells[0].replace(&inputs::path(file), "PATH");
-        let load = cells[1].replace(&code::read_expression(file), "READ");
-        assert!(load.contains("df = READ"), "{load}");
-        frames.insert((raw, load));
-    }
-    assert!(tasks >= 5, "only {tasks} tasks");
-    assert_eq!(frames.len(), 1, "{frames:?}");
 }
 
 #[test]
@@ -724,80 +501,6 @@ fn wordings_are_named_as_the_queries_name_them() {
     }
     for name in ["style/en/99", "filter_above", "nothing/en/0", "style/fr/0"] {
         assert!(!is_wording(name), "{name}");
-    }
-}
-
-#[test]
-fn each_kind_of_mistake_is_made_in_one_cell_and_repaired_in_the_next() {
-    let mut kinds = BTreeSet::new();
-    for made in (0..160).filter_map(|seed| task(seed, seed % 2 == 0)) {
-        for sample in 0..3 {
-            let plain = script::Script::new(&made.task, sample, None).unwrap();
-            let script = script::Script::new(&made.task, sample, None)
-                .unwrap()
-                .with_slip();
-            let Some(slip) = script.slip() else {
-                continue;
-            };
-            kinds.insert(slip.kind);
-            let cells = script.cells();
-            assert_eq!(cells.len(), plain.cells().len() + 1);
-            assert_eq!(
-                (cells[slip.at], cells[slip.at + 1]),
-                (&*slip.wrong, &*slip.repaired)
-            );
-            assert_ne!(slip.wrong, slip.repaired, "{:?}", slip.kind);
-            assert!(
-                slip.repaired.ends_with(plain.cells()[slip.at]),
-                "{:?}",
-                slip.kind
-            );
-            let seen = vec!["answer: 1"; slip.at + 1];
-            let script::Action::Step { thought, cell } = script.next(&seen).unwrap() else {
-                panic!("the repair is a step");
-            };
-            assert_eq!((thought, cell), (slip.en.clone(), slip.repaired.clone()));
-        }
-    }
-    assert_eq!(kinds.len(), 5, "{kinds:?}");
-}
-
-#[test]
-fn files_that_were_seen_are_loaded_in_the_cell_of_the_steps() {
-    for made in (0..40).filter_map(|seed| task(seed, seed % 2 == 0)) {
-        let new = || script::Script::new(&made.task, 0, None).unwrap();
-        let (plain, whole) = (new(), new().in_one_cell());
-        let is_program = made.task.outputs.iter().any(|path| path.ends_with(".py"));
-        assert_eq!(plain.cells() == whole.cells(), is_program);
-        let code = |script: &script::Script<'_>| {
-            let text = script.cells().join("\n");
-            let lines = text.lines().filter(|line| {
-                !line.is_empty() && !line.starts_with("import ") && !line.starts_with("from ")
-            });
-            lines.map(str::to_owned).collect::<Vec<_>>()
-        };
-        assert_eq!(code(&plain), code(&whole));
-        let seen = vec!["answer: 1"; whole.cells().len()];
-        let says = |at: usize| match whole.next(&seen[..at]).unwrap() {
-            script::Action::Step { thought, .. } => thought.contains(&made.task.files[0].name),
-            script::Action::Answer(_) => false,
-        };
-        assert!((0..seen.len()).any(says));
-    }
-}
-
-proptest::proptest! {
-    /// What is written to a csv file is read back.
-    #[test]
-    fn written_tables_are_read_back(texts in proptest::collection::vec("[ -~é数]{0,12}", 3..20), tab in proptest::bool::ANY) {
-        let texts: Vec<String> = texts.iter().map(|text| format!("x{text}x")).collect();
-        let numbers: Vec<i64> = (0..texts.len() as i64).collect();
-        let columns = vec![Column::new("a b".into(), texts), Column::new("n".into(), numbers)];
-        let data = DataFrame::new(columns[0].len(), columns).unwrap();
-        let (kind, separator) = if tab { (FileKind::Tsv, '\t') } else { (FileKind::Csv, ',') };
-        let bytes = rename::csv(&data, separator).into_bytes();
-        let (read, _) = pybench_profile::frame(kind, &bytes).unwrap();
-        proptest::prop_assert!(same(&read, &data, true), "{read:?}");
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use pybench_agent::{Format, ScriptedSolver};
-use pybench_compose::code::{Idiom, StyleChoice};
+use pybench_compose::code::{Idiom, StyleChoice, Variety};
 use pybench_compose::script::{self as composed, Fault};
 use pybench_run::{CodeIdiom, SolutionStyle};
 use pybench_types::id::Digest;
@@ -27,8 +27,8 @@ pub struct Expert {
     recovery_share: f64,
     /// Idioms in which composed tasks are solved.
     idioms: Vec<Idiom>,
-    /// Whether solutions of composed tasks look alike.
-    is_uniform: bool,
+    /// How solutions of composed tasks look.
+    variety: Variety,
 }
 
 impl Expert {
@@ -41,7 +41,7 @@ impl Expert {
             fault_seed: 0,
             recovery_share: 0.0,
             idioms: Idiom::ALL.to_vec(),
-            is_uniform: false,
+            variety: Variety::Varied,
         }
     }
 
@@ -68,9 +68,13 @@ impl Expert {
         self
     }
 
-    /// Sets how much the solutions of composed tasks vary.
+    /// Sets how the solutions of composed tasks look.
     pub fn with_style(mut self, style: SolutionStyle) -> Self {
-        self.is_uniform = style == SolutionStyle::Uniform;
+        self.variety = match style {
+            SolutionStyle::Varied => Variety::Varied,
+            SolutionStyle::Uniform => Variety::Uniform,
+            SolutionStyle::Brief => Variety::Brief,
+        };
         self
     }
 
@@ -83,7 +87,7 @@ impl Expert {
         let fault = self.composed_fault(task, sample)?.map(|(_, fault)| fault);
         let choice = StyleChoice {
             idioms: &self.idioms,
-            is_uniform: self.is_uniform,
+            variety: self.variety,
         };
         let script = composed::Script::in_style(task, sample, fault, choice)?;
         let drawn = Digest::of_json(&(&task.id, sample, "recovery"));

@@ -30,7 +30,7 @@ pub enum ModelChoice {
         /// with pandas.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         idioms: Vec<CodeIdiom>,
-        /// How much the solutions of composed tasks vary.
+        /// How the solutions of composed tasks look.
         #[serde(default, skip_serializing_if = "SolutionStyle::is_varied")]
         style: SolutionStyle,
     },
@@ -41,7 +41,7 @@ pub enum ModelChoice {
         /// all if it has no such teacher.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         idioms: Vec<CodeIdiom>,
-        /// How much the corrections of composed tasks vary. Default: the style of the recipe's teacher `expert`, or
+        /// How the corrections of composed tasks look. Default: the style of the recipe's teacher `expert`, or
         /// `varied` if it has no such teacher.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         style: Option<SolutionStyle>,
@@ -176,7 +176,7 @@ pub enum CodeIdiom {
     Sqlite,
 }
 
-/// How much the expert's solutions of composed tasks vary.
+/// How the expert's solutions of composed tasks look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SolutionStyle {
@@ -185,6 +185,8 @@ pub enum SolutionStyle {
     Varied,
     /// All look alike, which small students learn with fewer rows.
     Uniform,
+    /// All look alike and are short: one cell for all steps, few words, little output. More rows fit into the same tokens.
+    Brief,
 }
 
 impl SolutionStyle {
