@@ -160,6 +160,23 @@ def one_wording(bench):
     return f"{{ {steps.ALL_TRAINED}, held_out_names = {json.dumps(sorted(others))} }}"
 
 
+class Styles:
+    """Short solutions against varied ones, at equal tokens: more rows fit into them if rows are short."""
+
+    names = ("brief", FULL)
+
+    def steps(self, bench):
+        brief = {"teacher": '{ kind = "expert", recoveries = 0.15, idioms = ["pandas"], style = "brief" }'}
+        made = [bench.base(), bench.training_set("brief", brief), *sft(bench, "brief", "brief")]
+        made += [bench.training_set(FULL), *sft(bench, FULL, FULL)]
+        return [*made, bench.evaluate("styles", models(bench, self.names))]
+
+    def text(self, bench):
+        groups = {name: by_seed(bench, name) for name in self.names}
+        found = measured(bench, "styles", ["styles"], groups)
+        return tables.rates(found, groups) + "\n" + tables.gains(found, [self.names])
+
+
 class Worth:
     """What 1,000 tokens of a category are worth: categories left out one at a time, at equal tokens.
 
@@ -264,6 +281,7 @@ TABLES = {
     "cells": Cells,
     "curves": Curves,
     "ablations": Ablations,
+    "styles": Styles,
     "worth": Worth,
     "beyond": Beyond,
     "operations": Operations,
