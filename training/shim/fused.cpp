@@ -52,9 +52,7 @@ struct RmsNorm : Function<RmsNorm> {
 Tensor matrix_gradient(Tensor weight, const Tensor &dy, const Tensor &x) {
   Tensor &before = weight.mutable_grad();
   if (!before.defined()) return product(dy.t(), x.t());
-  // On a GPU the product accumulates; on a CPU a separate addition is faster.
-  if (before.is_cuda()) before.addmm_(dy.t(), x);
-  else before.add_(product(dy.t(), x.t()));
+  add_product(before, dy.t(), x.t());
   return Tensor();
 }
 
@@ -212,10 +210,10 @@ struct Attend : Function<Attend> {
     int64_t keys = k.size(1), group = q.size(1) / keys;
     for (int64_t i = 0; i < documents.size(0); i++) {
       const int64_t *document = documents.data_ptr<int64_t>() + 3 * i;
-      auto part = [&](const Tensor &x) { return cut(x, document, keys, group); };
+      auto part = [&](const Tensor &x) { return operand(cut(x, document, keys, group)); };
       auto [attended, sums] =
           at::_scaled_dot_product_flash_attention_for_cpu(part(q), part(k), part(v), 0.0, true);
-      part(out).copy_(attended);
+      cut(out, document, keys, group).copy_(attended);
       saved.push_back(sums);
     }
     context->save_for_backward(saved);
@@ -228,10 +226,10 @@ struct Attend : Function<Attend> {
     int64_t keys = k.size(1), group = q.size(1) / keys;
     for (int64_t i = 0; i < documents.size(0); i++) {
       const int64_t *document = documents.data_ptr<int64_t>() + 3 * i;
-      auto part = [&](const Tensor &x) { return cut(x, document, keys, group); };
+      auto part = [&](const Tensor &x) { return operand(cut(x, document, keys, group)); };
       auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           part(gradients[0]), part(q), part(k), part(v), part(out), saved[5 + i], 0.0, true);
-      part(dq).copy_(gq);
+      cut(dq, document, keys, group).copy_(gq);
       cut(dk, document, keys, 1).copy_(gk.sum({1}, /*keepdim=*/true));
       cut(dv, document, keys, 1).copy_(gv.sum({1}, /*keepdim=*/true));
     }
@@ -378,7 +376,7 @@ double linear_cross_entropy(const Tensor &hidden, Tensor head, const Tensor &tok
     // Accumulate directly: a separate gradient per chunk would be the largest tensor.
     Tensor &before = head.mutable_grad();
     if (before.defined())
-      before.addmm_(logits.t(), h);
+      add_product(before, logits.t(), h.t(), true);
     else
       before = product(logits.t(), h.t());
   }
@@ -394,6 +392,10 @@ int shim_rms_norm(Tensor *x, Tensor *weight, double epsilon, Tensor **y) {
 }
 
 // `bias` is empty if there is none.
+int shim_widened_product(Tensor *x, Tensor *matrix, Tensor **y) {
+  return guarded([&] { *y = new Tensor(widened_product(*x, *matrix)); });
+}
+
 int shim_linear(Tensor *x, Tensor *matrix, Tensor *bias, Tensor **y) {
   return guarded([&] { *y = new Tensor(Linear::apply(*x, *matrix, *bias)); });
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tch::{Device, Kind, Tensor, no_grad};
 
 use super::layout::Layout;
-use super::llama::{Context, Model};
+use super::llama::{Context, Model, multiplied};
 use crate::torch::fused::{self, Sequences};
 use crate::torch::kernels;
 
@@ -128,9 +128,7 @@ impl Model {
             let last = x
                 .squeeze_dim(0)
                 .index_select(0, &Tensor::from_slice(&ends).to_device(device));
-            self.final_norm(&last)
-                .linear(self.head(), None::<Tensor>)
-                .to_kind(Kind::Float)
+            multiplied(&self.final_norm(&last), self.head(), None).to_kind(Kind::Float)
         })
     }
 }

@@ -49,13 +49,21 @@ impl Dropout {
     }
 }
 
+/// `x · matrixᵀ + bias`.
+pub(super) fn multiplied(x: &Tensor, matrix: &Tensor, bias: Option<&Tensor>) -> Tensor {
+    match fused::supports(x) {
+        true => fused::linear(x, matrix, bias),
+        false => x.linear(matrix, bias),
+    }
+}
+
 impl Lora {
     fn forward(&self, x: &Tensor) -> Tensor {
         let low = match self.dropout {
-            Some(dropout) => dropout.apply(x).linear(&self.a, None::<Tensor>),
-            None => x.linear(&self.a, None::<Tensor>),
+            Some(dropout) => multiplied(&dropout.apply(x), &self.a, None),
+            None => multiplied(x, &self.a, None),
         };
-        (low * self.scale).linear(&self.b, None::<Tensor>)
+        multiplied(&(low * self.scale), &self.b, None)
     }
 
     fn share(&self) -> Self {
@@ -87,8 +95,7 @@ impl Linear {
 
     fn forward(&self, x: &Tensor) -> Tensor {
         let y = match &self.quantized {
-            None if fused::supports(x) => fused::linear(x, &self.weight, self.bias.as_ref()),
-            None => x.linear(&self.weight, self.bias.as_ref()),
+            None => multiplied(x, &self.weight, self.bias.as_ref()),
             Some(quantized) => quantized.linear(x, self.bias.as_ref()),
         };
         match &self.lora {
@@ -524,7 +531,7 @@ impl Model {
 
     /// Logits `[rows, width, vocab]`, for tests and generation. Training computes them in chunks.
     pub fn logits(&self, ids: &Tensor, layout: &Arc<Layout>) -> Tensor {
-        self.final_norm(&self.hidden_of(self.embed_tokens(ids), layout))
-            .linear(self.head(), None::<Tensor>)
+        let hidden = self.final_norm(&self.hidden_of(self.embed_tokens(ids), layout));
+        multiplied(&hidden, self.head(), None)
     }
 }

@@ -7,7 +7,7 @@ use tch::{Device, IndexOp, Kind, Reduction, Tensor, no_grad};
 
 use super::checkpointing::{BlockInputs, GradientCheckpointing};
 use super::layout::Layout;
-use super::llama::Model;
+use super::llama::{Model, multiplied};
 use super::sharding::{GatherGuard, ShardUnit};
 use crate::torch::fused;
 
@@ -424,7 +424,7 @@ impl Model {
         };
         for start in (0..rows).step_by(chunk as usize) {
             let end = (start + chunk).min(rows);
-            let logits = hidden.i(start..end).linear(self.head(), None::<Tensor>);
+            let logits = multiplied(&hidden.i(start..end), self.head(), None);
             let tokens = targets.tokens.i(start..end).to_device(device);
             let weights = targets.weights.i(start..end).to_device(device);
             let each_loss = logits.to_kind(Kind::Float).cross_entropy_loss(

@@ -12,6 +12,7 @@ use super::shim::{Raw, check};
 
 unsafe extern "C" {
     fn shim_rms_norm(x: Raw, weight: Raw, epsilon: f64, y: *mut Raw) -> c_int;
+    fn shim_widened_product(x: Raw, matrix: Raw, y: *mut Raw) -> c_int;
     fn shim_linear(x: Raw, matrix: Raw, bias: Raw, y: *mut Raw) -> c_int;
     fn shim_norm_linears(
         x: Raw,
@@ -104,6 +105,13 @@ pub fn linear(x: &Tensor, matrix: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let bias = raw(bias.unwrap_or(&none));
     // SAFETY: the tensors are alive; libtorch checks their sizes.
     new_tensor(|y| unsafe { shim_linear(raw(x), raw(matrix), bias, y) })
+}
+
+/// `x · matrixᵀ` of bf16 matrices on a CPU by a product in float32, rounded once: how processors without AVX-512 multiply
+/// four rows or more. No gradient.
+pub fn widened_product(x: &Tensor, matrix: &Tensor) -> Tensor {
+    // SAFETY: both tensors are alive; libtorch checks their sizes.
+    new_tensor(|y| unsafe { shim_widened_product(raw(x), raw(matrix), y) })
 }
 
 /// [`rms_norm`] followed by several matrices `[out, in]` with optional biases. The normalized input is not

@@ -13,6 +13,36 @@ use crate::support::distance;
 
 const EPSILON: f64 = 1e-5;
 
+/// The product of bf16 matrices in float32, as processors without AVX-512 compute it: also with more columns than are
+/// held at a time, and of transposed matrices.
+#[test]
+fn a_widened_product_is_that_of_float32_rounded_once() {
+    let half = |shape: &[i64], seed| random(shape, seed).to_kind(Kind::BFloat16);
+    let cases = [
+        (half(&[5, 64], 1), half(&[48, 64], 2)),
+        (half(&[4, 70_000], 3), half(&[300, 70_000], 4)),
+        (half(&[64, 5], 5).tr(), half(&[64, 48], 6).tr()),
+        (half(&[7, 3], 7), half(&[0, 3], 8)),
+    ];
+    for (x, matrix) in cases {
+        let found = fused::widened_product(&x, &matrix);
+        let wanted = x
+            .to_kind(Kind::Double)
+            .matmul(&matrix.to_kind(Kind::Double).tr());
+        assert_eq!(
+            (found.kind(), found.size()),
+            (Kind::BFloat16, wanted.size())
+        );
+        // Half a unit in the last place of bf16, beside the largest value.
+        let most = wanted.abs().clamp_min(1.0) * 2f64.powi(-8);
+        let apart = (found.to_kind(Kind::Double) - &wanted).abs() - most;
+        assert!(
+            apart.numel() == 0 || apart.max().double_value(&[]) < 1e-3,
+            "{apart}"
+        );
+    }
+}
+
 /// Normal numbers. libtorch's generator is the whole process's: other tests draw from it.
 fn random(shape: &[i64], seed: u64) -> Tensor {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
