@@ -391,11 +391,11 @@ int shim_rms_norm(Tensor *x, Tensor *weight, double epsilon, Tensor **y) {
   return guarded([&] { *y = new Tensor(RmsNorm::apply(*x, *weight, epsilon)); });
 }
 
-// `bias` is empty if there is none.
 int shim_widened_product(Tensor *x, Tensor *matrix, Tensor **y) {
   return guarded([&] { *y = new Tensor(widened_product(*x, *matrix)); });
 }
 
+// `bias` is empty if there is none.
 int shim_linear(Tensor *x, Tensor *matrix, Tensor *bias, Tensor **y) {
   return guarded([&] { *y = new Tensor(Linear::apply(*x, *matrix, *bias)); });
 }

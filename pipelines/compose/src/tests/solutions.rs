@@ -184,7 +184,7 @@ proptest::proptest! {
     }
 }
 
-/// The last cell does all steps; nothing is read back, and each cell is as short as the uniform one or shorter.
+/// One cell does all steps and nothing is read back; all cells together are shorter than the uniform ones.
 #[test]
 fn brief_solutions_are_shorter_than_uniform_ones() {
     let mut tasks = 0;
